@@ -1,0 +1,63 @@
+//! The allocator underneath: glibc's own entry points, and where its blocks end.
+
+use std::ffi::c_void;
+
+unsafe extern "C" {
+    pub(crate) fn __libc_malloc(size: usize) -> *mut c_void;
+    pub(crate) fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
+    pub(crate) fn __libc_realloc(block: *mut c_void, size: usize) -> *mut c_void;
+    pub(crate) fn __libc_free(block: *mut c_void);
+    pub(crate) fn __libc_memalign(alignment: usize, size: usize) -> *mut c_void;
+}
+
+/// Usable bytes of a block of glibc's.
+///
+/// `malloc_usable_size` itself is one of the functions that this crate defines,
+/// and glibc has no second name for it, so the chunk header is read: the word
+/// before the block holds the chunk's size and, in its lowest three bits, flags.
+/// A chunk of its own mapping (flag 2) has a header of 16 bytes, any other can
+/// use the first word of the next chunk. [`layout_is_known`] compares this with
+/// what glibc says, once per process.
+///
+/// # Safety
+/// `block` was returned by one of the functions above and not released since.
+#[inline(always)]
+pub(crate) unsafe fn usable_size(block: *const c_void) -> usize {
+    const FLAGS: usize = 7;
+    const IS_MAPPED: usize = 2;
+    // SAFETY: every block of glibc's has its chunk header before it.
+    let head = unsafe { block.cast::<usize>().sub(1).read() };
+    let overhead = if head & IS_MAPPED != 0 { 16 } else { 8 };
+    (head & !FLAGS).wrapping_sub(overhead)
+}
+
+/// Whether [`usable_size`] agrees with the C library's own `malloc_usable_size`.
+///
+/// Cold: called once, before the first block is metered.
+pub(crate) fn layout_is_known() -> bool {
+    type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
+    // SAFETY: dlsym with a C string; the symbol, if it is there, has the type that
+    // the manual gives. The blocks are released before the end.
+    unsafe {
+        let symbol = libc::dlsym(libc::RTLD_NEXT, c"malloc_usable_size".as_ptr());
+        if symbol.is_null() {
+            return false;
+        }
+        let theirs = std::mem::transmute::<*mut c_void, UsableSize>(symbol);
+        let mut known = true;
+        for size in [1, 24, 25, 1000, 5000, 3 << 20, 40 << 20] {
+            let block = __libc_malloc(size);
+            if block.is_null() {
+                continue;
+            }
+            known &= usable_size(block) == theirs(block) && usable_size(block) >= size;
+            __libc_free(block);
+        }
+        let aligned = __libc_memalign(4096, 100);
+        if !aligned.is_null() {
+            known &= usable_size(aligned) == theirs(aligned);
+            __libc_free(aligned);
+        }
+        known
+    }
+}

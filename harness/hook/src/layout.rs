@@ -1,0 +1,348 @@
+//! The shared memory that holds a ledger: what lies where.
+//!
+//! The supervisor makes the memory (a sealed memfd), the workload maps it and
+//! writes, the supervisor reads, also after the workload is gone. Both sides
+//! compile this file, so the types below are the format.
+//!
+//! ```text
+//! Header │ Context × contexts │ Shard × shards
+//! ```
+//!
+//! A *context* is one combination of birth round, item, phase, layer and
+//! process; a block's trailer names its context by index. A *shard* is one
+//! thread's write-back cache over the contexts' counters: the thread adds to
+//! its own entries with plain stores, and moves an entry's counts into the
+//! context with atomic adds when it needs the slot for another context, or when
+//! it ends. A context's true counters are therefore its own plus those of every
+//! shard entry that names it.
+
+use std::mem::size_of;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
+
+/// "TIDEGATE", the first eight bytes of the memory.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
+/// Version of this layout; both sides must agree.
+pub const VERSION: u32 = 1;
+
+/// Entries of a shard; a power of two. Contexts get consecutive indices, so the
+/// last 512 of them never collide in a directly mapped table of this size.
+pub const ENTRIES: usize = 512;
+/// Phases that can be named, number 0 ([unattributed](crate::UNATTRIBUTED)) included.
+pub const PHASES: usize = 256;
+/// Layers that the ledger books.
+pub const LAYERS: usize = 4;
+/// Phase and layer as one index.
+pub const CELLS: usize = PHASES * LAYERS;
+/// Bytes of a phase's name that are kept.
+pub const NAME_BYTES: usize = 63;
+/// Buckets of the context index; a power of two.
+pub const BUCKETS: usize = 16 * 1024;
+/// Processes that one ledger can follow.
+pub const PROCESSES: usize = 4095;
+/// A thread holds back at most this many bytes per phase and layer from the
+/// shared live counters, in either direction.
+pub const FLUSH_BYTES: i64 = 64 * 1024;
+
+/// The layers of a ledger, as numbers in a context's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum HookLayer {
+    /// From the malloc family, not asked for by Rust's global allocator.
+    Native = 0,
+    /// From Rust's global allocator.
+    Rust = 1,
+    /// The meter's own, and what an inner allocator keeps for itself. Not judged.
+    Meter = 2,
+    /// Private anonymous mappings made outside malloc.
+    Anon = 3,
+}
+
+impl HookLayer {
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        match bits & 3 {
+            0 => Self::Native,
+            1 => Self::Rust,
+            2 => Self::Meter,
+            _ => Self::Anon,
+        }
+    }
+}
+
+/// The name of one phase: `len` is written last, so a name with a length is whole.
+#[repr(C)]
+pub struct Name {
+    pub len: AtomicU8,
+    pub bytes: [AtomicU8; NAME_BYTES],
+}
+
+/// One process that writes to the ledger.
+#[repr(C)]
+pub struct Process {
+    pub pid: AtomicU32,
+    /// Why the hook refused to run in that process (a [`crate::Refused`]), or 0.
+    pub refused: AtomicU32,
+}
+
+/// What both sides share beside the contexts and the shards.
+#[repr(C, align(64))]
+pub struct Header {
+    // Written once by the supervisor, before the workload starts.
+    pub magic: AtomicU64,
+    pub version: AtomicU32,
+    pub contexts: AtomicU32,
+    pub shards: AtomicU32,
+    pub bytes: AtomicU64,
+
+    // The line that every allocation reads; written when a round begins or the
+    // inherited phase changes.
+    pub now: Now,
+
+    pub contexts_used: Line<AtomicU32>,
+    pub shards_used: Line<AtomicU32>,
+    /// Free shards as a stack: the upper half counts changes (against ABA), the
+    /// lower half is the index of the top plus one.
+    pub free_shards: Line<AtomicU64>,
+    pub processes_used: AtomicU32,
+    pub phases_used: AtomicU32,
+    /// Threads that ever claimed a shard.
+    pub threads: AtomicU64,
+    /// Operations that no table had room for.
+    pub lost: AtomicU64,
+    /// Releases of blocks that this ledger never saw born.
+    pub foreign: AtomicU64,
+
+    /// Items that were finished by a producer, and taken over by a consumer.
+    pub produced: Line<AtomicU64>,
+    pub consumed: Line<AtomicU64>,
+
+    /// Live bytes of the judged layers, and their highest value, ever and since the round began.
+    pub live: Line<AtomicI64>,
+    pub peak: AtomicI64,
+    pub round_peak: AtomicI64,
+    /// Live bytes by phase and layer, and their highest values.
+    pub cell_live: [AtomicI64; CELLS],
+    pub cell_peak: [AtomicI64; CELLS],
+
+    /// Threads that are inside a phase, by phase (see [`crate::context`]).
+    pub phase_names: [Name; PHASES],
+    pub processes: [Process; PROCESSES + 1],
+    pub buckets: [AtomicU32; BUCKETS],
+}
+
+/// What an allocation without a context of its own is booked under.
+#[repr(C, align(64))]
+pub struct Now {
+    /// Changes whenever `round` or `inherited` does.
+    pub generation: AtomicU32,
+    pub round: AtomicU32,
+    /// Phase and item (see [`Place`]) of the only active phase, or 0.
+    pub inherited: AtomicU64,
+}
+
+/// Keeps a contended counter alone on its cache line.
+#[repr(C, align(64))]
+pub struct Line<T>(pub T);
+
+/// Counters of one context. A key of 0 means: reserved, not published.
+#[repr(C, align(64))]
+pub struct Context {
+    pub key: AtomicU64,
+    /// Index of the next context in the same bucket, or 0.
+    pub next: AtomicU32,
+    pub site: AtomicU32,
+    pub counts: Counts,
+}
+
+/// Allocations and releases, blocks and bytes. Only sums over all threads mean anything.
+#[repr(C)]
+pub struct Counts {
+    pub allocated_blocks: AtomicU64,
+    pub allocated_bytes: AtomicU64,
+    pub released_blocks: AtomicU64,
+    pub released_bytes: AtomicU64,
+}
+
+/// One thread's counters for one context.
+#[repr(C)]
+pub struct Entry {
+    /// Index of the context, or 0 for an unused entry.
+    pub context: AtomicU32,
+    /// Index into [`Shard::held_back`].
+    pub cell: AtomicU32,
+    pub counts: Counts,
+}
+
+/// One thread's part of the ledger.
+#[repr(C, align(64))]
+pub struct Shard {
+    /// Index of the owning process, or 0 when free.
+    pub process: AtomicU32,
+    /// The owning thread's id, for people.
+    pub thread: AtomicU32,
+    /// Odd while counts move from here to the contexts.
+    pub moving: AtomicU32,
+    /// Link of the stack of free shards: index plus one, or 0.
+    pub next_free: AtomicU32,
+    /// Live bytes per phase and layer that the shared counters do not know yet.
+    pub held_back: [AtomicI64; CELLS],
+    pub entries: [Entry; ENTRIES],
+}
+
+/// Phase and item of a thread, packed: `(item + 1) << 8 | phase`.
+///
+/// 0 is nothing: no phase, no item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Place(pub u64);
+
+impl Place {
+    /// The largest item number that a ledger can tell apart.
+    pub const MAX_ITEM: u32 = (1 << 20) - 2;
+
+    /// Items above [`MAX_ITEM`](Self::MAX_ITEM) are booked without an item.
+    pub const fn new(phase: u8, item: Option<u32>) -> Self {
+        let item = match item {
+            Some(item) if item <= Self::MAX_ITEM => item as u64 + 1,
+            _ => 0,
+        };
+        Self(item << 8 | phase as u64)
+    }
+
+    /// The phase's number.
+    pub const fn phase(self) -> u8 {
+        (self.0 & 0xff) as u8
+    }
+
+    /// The item's number, if any.
+    pub const fn item(self) -> Option<u32> {
+        match (self.0 >> 8) as u32 & 0xf_ffff {
+            0 => None,
+            item => Some(item - 1),
+        }
+    }
+}
+
+/// A context's identity: process (12 bits), round (20), item + 1 (20), phase (8), layer (4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(pub u64);
+
+impl Key {
+    /// The largest round number that a ledger can tell apart; later rounds are booked under it.
+    pub const MAX_ROUND: u32 = (1 << 20) - 1;
+
+    pub const fn new(process: u32, round: u32, place: Place, layer: HookLayer) -> Self {
+        let round = if round > Self::MAX_ROUND {
+            Self::MAX_ROUND
+        } else {
+            round
+        };
+        Self(
+            (process as u64 & 0xfff) << 52
+                | (round as u64) << 32
+                | (place.0 >> 8 & 0xf_ffff) << 12
+                | (place.0 & 0xff) << 4
+                | layer as u64,
+        )
+    }
+
+    pub const fn process(self) -> u32 {
+        (self.0 >> 52) as u32
+    }
+
+    pub const fn round(self) -> u32 {
+        (self.0 >> 32) as u32 & 0xf_ffff
+    }
+
+    pub const fn place(self) -> Place {
+        Place((self.0 >> 12 & 0xf_ffff) << 8 | (self.0 >> 4 & 0xff))
+    }
+
+    pub const fn layer(self) -> HookLayer {
+        HookLayer::from_bits(self.0)
+    }
+
+    /// Phase and layer as an index below [`CELLS`].
+    pub const fn cell(self) -> u32 {
+        (self.0 >> 4 & 0xff) as u32 * LAYERS as u32 + (self.0 & 3) as u32
+    }
+
+    /// The bucket of the context index that this key belongs to.
+    pub const fn bucket(self) -> usize {
+        (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (BUCKETS - 1)
+    }
+}
+
+/// How many contexts and shards a ledger has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Combinations of round, item, phase, layer and process. 64 bytes each, taken as used.
+    pub contexts: u32,
+    /// Threads alive at one time. About 28 KiB each, taken as used.
+    pub shards: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self {
+            contexts: 1 << 20,
+            shards: 2048,
+        }
+    }
+}
+
+impl Capacity {
+    /// The most contexts that a trailer can name.
+    pub const MAX_CONTEXTS: u32 = 1 << 24;
+    /// The most shards that a layout is made for.
+    pub const MAX_SHARDS: u32 = 1 << 16;
+
+    /// Where the contexts begin.
+    pub const fn contexts_offset(self) -> usize {
+        size_of::<Header>()
+    }
+
+    /// Where the shards begin.
+    pub const fn shards_offset(self) -> usize {
+        self.contexts_offset() + self.contexts as usize * size_of::<Context>()
+    }
+
+    /// The memory's size in bytes, most of it never touched.
+    pub const fn bytes(self) -> usize {
+        self.shards_offset() + self.shards as usize * size_of::<Shard>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_gives_back_what_it_was_made_of() {
+        let place = Place::new(200, Some(77));
+        let key = Key::new(4095, 123_456, place, HookLayer::Meter);
+        assert_eq!(key.process(), 4095);
+        assert_eq!(key.round(), 123_456);
+        assert_eq!(key.place(), place);
+        assert_eq!(key.place().item(), Some(77));
+        assert_eq!(key.place().phase(), 200);
+        assert_eq!(key.layer(), HookLayer::Meter);
+        assert_eq!(key.cell(), 200 * 4 + 2);
+    }
+
+    #[test]
+    fn numbers_past_a_field_do_not_spill_into_the_next() {
+        let key = Key::new(1, u32::MAX, Place::new(1, Some(u32::MAX)), HookLayer::Rust);
+        assert_eq!(key.round(), Key::MAX_ROUND);
+        assert_eq!(key.process(), 1);
+        assert_eq!(key.place().item(), None);
+        assert_eq!(
+            Place::new(0, Some(Place::MAX_ITEM)).item(),
+            Some(Place::MAX_ITEM)
+        );
+    }
+
+    #[test]
+    fn a_shard_fits_the_promised_64_kib() {
+        assert!(size_of::<Shard>() <= 64 * 1024, "{}", size_of::<Shard>());
+        assert_eq!(size_of::<Context>(), 64);
+    }
+}

@@ -1,0 +1,425 @@
+//! The reading side: the supervisor makes the memory, hands it to the workload,
+//! and reads it at any time, also after the workload is gone.
+//!
+//! The workload can write anything into the memory. Everything read from it is
+//! treated as untrusted: indices are checked, arithmetic wraps, names are made
+//! valid UTF-8.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::Ordering;
+
+use crate::layout::{
+    CELLS, Capacity, Context, FLUSH_BYTES, Header, HookLayer, Key, LAYERS, MAGIC, NAME_BYTES,
+    PHASES, PROCESSES, Shard, VERSION,
+};
+
+/// The name of phase 0, and of every phase that has no name.
+pub const UNATTRIBUTED: &str = "unattributed";
+
+/// A ledger in shared memory, as its maker sees it.
+#[derive(Debug)]
+pub struct Ledger {
+    file: OwnedFd,
+    base: NonNull<u8>,
+    capacity: Capacity,
+}
+
+// SAFETY: the mapping is shared memory that is only accessed through atomics.
+unsafe impl Send for Ledger {}
+// SAFETY: as above.
+unsafe impl Sync for Ledger {}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `create` with this size, and every
+        // reference into it borrows from `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), self.capacity.bytes()) };
+    }
+}
+
+/// What was allocated and released under one context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Blocks born.
+    pub allocated_blocks: u64,
+    /// Bytes born.
+    pub allocated_bytes: u64,
+    /// Of these, blocks released.
+    pub released_blocks: u64,
+    /// Of these, bytes released.
+    pub released_bytes: u64,
+}
+
+impl Counters {
+    /// Adds another context's counters.
+    pub fn add(&mut self, other: Self) {
+        self.allocated_blocks = self.allocated_blocks.wrapping_add(other.allocated_blocks);
+        self.allocated_bytes = self.allocated_bytes.wrapping_add(other.allocated_bytes);
+        self.released_blocks = self.released_blocks.wrapping_add(other.released_blocks);
+        self.released_bytes = self.released_bytes.wrapping_add(other.released_bytes);
+    }
+}
+
+/// One context with its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The slot of the process that bore the blocks (see [`Snapshot::processes`]).
+    pub process: u32,
+    /// Round of birth; 0 is before the first.
+    pub round: u32,
+    /// Item of birth.
+    pub item: Option<u32>,
+    /// Number of the phase of birth (see [`Snapshot::phases`]).
+    pub phase: u8,
+    /// The layer.
+    pub layer: HookLayer,
+    /// What was booked.
+    pub counters: Counters,
+}
+
+/// A process that wrote to the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeteredProcess {
+    /// Its slot, from 1.
+    pub slot: u32,
+    /// Its process id.
+    pub pid: u32,
+    /// Whether the hook found that it cannot meter there.
+    pub refused: bool,
+}
+
+/// Live and highest bytes of one phase and layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Number of the phase.
+    pub phase: u8,
+    /// The layer.
+    pub layer: HookLayer,
+    /// Bytes live now, within [`Snapshot::peak_error_bytes`].
+    pub live: i64,
+    /// Highest live bytes, within the same bound.
+    pub peak: i64,
+}
+
+/// Everything in a ledger at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// All contexts that were ever used.
+    pub accounts: Vec<Account>,
+    /// Phase names by number; number 0 is [`UNATTRIBUTED`].
+    pub phases: Vec<String>,
+    /// Processes, in the order in which they appeared.
+    pub processes: Vec<MeteredProcess>,
+    /// Threads that ever allocated.
+    pub threads: u64,
+    /// Operations that could not be booked.
+    pub lost: u64,
+    /// Releases of blocks born before the ledger or in another allocator.
+    pub foreign: u64,
+    /// Shards that were caught moving counts, so that a few operations may be
+    /// counted twice or not at all. 0 once the workload has settled, and
+    /// practically always when it was killed.
+    pub moving: u32,
+    /// Highest live bytes of the judged layers.
+    pub peak: i64,
+    /// The same since the round began.
+    pub round_peak: i64,
+    /// Bound on the error of every peak, in bytes: what threads may hold back.
+    pub peak_error_bytes: u64,
+    /// The memory that the ledger itself has taken, in bytes.
+    pub own_bytes: u64,
+}
+
+impl Ledger {
+    /// Makes a ledger: a memfd that can neither grow nor shrink any more.
+    ///
+    /// # Errors
+    /// If the system refuses the memory or the mapping.
+    pub fn create(capacity: Capacity) -> io::Result<Self> {
+        if capacity.contexts > Capacity::MAX_CONTEXTS || capacity.shards > Capacity::MAX_SHARDS {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "ledger capacity too large",
+            ));
+        }
+        // SAFETY: a C string and a flag; the descriptor is owned from here on.
+        let file = unsafe {
+            let fd = libc::memfd_create(
+                c"tidegate-ledger".as_ptr(),
+                libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+            );
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let file = File::from(file);
+        file.set_len(capacity.bytes() as u64)?;
+        // SAFETY: fcntl on our own descriptor; mmap of its whole length.
+        let base = unsafe {
+            let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+            if libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let at = libc::mmap(
+                null_mut(),
+                capacity.bytes(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            );
+            if at == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            NonNull::new(at.cast::<u8>()).ok_or_else(io::Error::last_os_error)?
+        };
+        let ledger = Self {
+            file: file.into(),
+            base,
+            capacity,
+        };
+        let header = ledger.header();
+        header.contexts.store(capacity.contexts, Ordering::Relaxed);
+        header.shards.store(capacity.shards, Ordering::Relaxed);
+        header
+            .bytes
+            .store(capacity.bytes() as u64, Ordering::Relaxed);
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(ledger)
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with a header, all of atomics, and lives as
+        // long as `self`.
+        unsafe { self.base.cast::<Header>().as_ref() }
+    }
+
+    fn contexts(&self) -> &[Context] {
+        let used = self.header().contexts_used.0.load(Ordering::Acquire);
+        // SAFETY: within the mapping: no more than the capacity.
+        unsafe {
+            let at = self
+                .base
+                .add(self.capacity.contexts_offset())
+                .cast::<Context>();
+            std::slice::from_raw_parts(at.as_ptr(), used.min(self.capacity.contexts) as usize)
+        }
+    }
+
+    fn shards(&self) -> &[Shard] {
+        let used = self.header().shards_used.0.load(Ordering::Acquire);
+        // SAFETY: within the mapping: no more than the capacity.
+        unsafe {
+            let at = self.base.add(self.capacity.shards_offset()).cast::<Shard>();
+            std::slice::from_raw_parts(at.as_ptr(), used.min(self.capacity.shards) as usize)
+        }
+    }
+
+    /// A number that changes with every booked operation: equal twice, nothing happened between.
+    pub fn operations(&self) -> u64 {
+        let mut sum = 0_u64;
+        let mut add = |counts: &crate::layout::Counts| {
+            sum = sum
+                .wrapping_add(counts.allocated_blocks.load(Ordering::Relaxed))
+                .wrapping_add(counts.released_blocks.load(Ordering::Relaxed));
+        };
+        self.contexts()
+            .iter()
+            .for_each(|context| add(&context.counts));
+        for shard in self.shards() {
+            if shard.process.load(Ordering::Acquire) != 0 {
+                shard.entries.iter().for_each(|entry| add(&entry.counts));
+            }
+        }
+        sum
+    }
+
+    /// Live bytes and peaks of every phase and layer that was ever used, from
+    /// the shared counters alone: cheap, and exact but for what threads hold back.
+    pub fn cells(&self) -> Vec<Cell> {
+        let header = self.header();
+        let mut cells = Vec::new();
+        for index in 0..CELLS {
+            let live = header.cell_live[index].load(Ordering::Relaxed);
+            let peak = header.cell_peak[index].load(Ordering::Relaxed);
+            if live != 0 || peak != 0 {
+                cells.push(Cell {
+                    phase: (index / LAYERS) as u8,
+                    layer: HookLayer::from_bits(index as u64),
+                    live,
+                    peak,
+                });
+            }
+        }
+        cells
+    }
+
+    /// Live bytes of the judged layers, from the shared counters alone.
+    pub fn live(&self) -> i64 {
+        self.header().live.0.load(Ordering::Relaxed)
+    }
+
+    /// Items handed over by producers, and taken over by consumers, so far.
+    pub fn queue(&self) -> (u64, u64) {
+        let header = self.header();
+        // Consumed first: read the other way round, an item that passes between
+        // the two reads would have been consumed without being produced.
+        let consumed = header.consumed.0.load(Ordering::Acquire);
+        (header.produced.0.load(Ordering::Acquire), consumed)
+    }
+
+    /// The memory that the ledger itself has taken, in bytes.
+    pub fn own_bytes(&self) -> u64 {
+        // SAFETY: fstat of our own descriptor into a zeroed struct.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            match libc::fstat(self.file.as_raw_fd(), &raw mut stat) {
+                0 => u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
+                _ => 0,
+            }
+        }
+    }
+
+    /// Reads everything. Tries again while a thread moves counts, a bounded
+    /// number of times; [`Snapshot::moving`] says whether that was enough.
+    pub fn snapshot(&self) -> Snapshot {
+        const TRIES: u32 = 100;
+        let mut snapshot = Snapshot::default();
+        for _ in 0..TRIES {
+            let before = self.moves();
+            snapshot = self.read();
+            let after = self.moves();
+            snapshot.moving = before
+                .iter()
+                .zip(&after)
+                .filter(|(before, after)| *before != *after || **before % 2 == 1)
+                .count() as u32
+                + after.len().abs_diff(before.len()) as u32;
+            if snapshot.moving == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        snapshot
+    }
+
+    fn moves(&self) -> Vec<u32> {
+        self.shards()
+            .iter()
+            .map(|shard| shard.moving.load(Ordering::Acquire))
+            .collect()
+    }
+
+    fn read(&self) -> Snapshot {
+        let header = self.header();
+        let contexts = self.contexts();
+        let mut counters: Vec<Counters> = contexts
+            .iter()
+            .map(|context| read_counts(&context.counts))
+            .collect();
+        let keys: Vec<Key> = contexts
+            .iter()
+            .map(|context| Key(context.key.load(Ordering::Acquire)))
+            .collect();
+
+        let shards = self.shards();
+        let mut held_back_cells = 0_u64;
+        for shard in shards {
+            if shard.process.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let cells = shard.held_back.iter();
+            held_back_cells += cells
+                .filter(|cell| cell.load(Ordering::Relaxed) != 0)
+                .count() as u64;
+            for entry in &shard.entries {
+                let index = entry.context.load(Ordering::Relaxed) as usize;
+                if index != 0
+                    && let Some(sum) = counters.get_mut(index)
+                {
+                    sum.add(read_counts(&entry.counts));
+                }
+            }
+        }
+        let accounts = keys
+            .into_iter()
+            .zip(counters)
+            .filter(|(key, counters)| key.0 != 0 && *counters != Counters::default())
+            .map(|(key, counters)| Account {
+                process: key.process(),
+                round: key.round(),
+                item: key.place().item(),
+                phase: key.place().phase(),
+                layer: key.layer(),
+                counters,
+            })
+            .collect();
+
+        Snapshot {
+            accounts,
+            phases: self.phases(),
+            processes: self.processes(),
+            threads: header.threads.load(Ordering::Relaxed),
+            lost: header.lost.load(Ordering::Relaxed),
+            foreign: header.foreign.load(Ordering::Relaxed),
+            moving: 0,
+            peak: header.peak.load(Ordering::Relaxed),
+            round_peak: header.round_peak.load(Ordering::Relaxed),
+            peak_error_bytes: held_back_cells * FLUSH_BYTES as u64,
+            own_bytes: self.own_bytes(),
+        }
+    }
+
+    fn phases(&self) -> Vec<String> {
+        let header = self.header();
+        let used = (header.phases_used.load(Ordering::Acquire) as usize).min(PHASES - 1);
+        let name = |number: usize| {
+            let name = &header.phase_names[number];
+            let len = usize::from(name.len.load(Ordering::Acquire)).min(NAME_BYTES);
+            let bytes: Vec<u8> = name.bytes[..len]
+                .iter()
+                .map(|byte| byte.load(Ordering::Relaxed))
+                .collect();
+            match String::from_utf8_lossy(&bytes) {
+                text if text.is_empty() => UNATTRIBUTED.to_owned(),
+                text => text.into_owned(),
+            }
+        };
+        std::iter::once(UNATTRIBUTED.to_owned())
+            .chain((1..=used).map(name))
+            .collect()
+    }
+
+    fn processes(&self) -> Vec<MeteredProcess> {
+        let header = self.header();
+        let used = (header.processes_used.load(Ordering::Acquire) as usize).min(PROCESSES);
+        (1..=used)
+            .map(|slot| MeteredProcess {
+                slot: slot as u32,
+                pid: header.processes[slot].pid.load(Ordering::Acquire),
+                refused: header.processes[slot].refused.load(Ordering::Acquire) != 0,
+            })
+            .collect()
+    }
+}
+
+impl AsFd for Ledger {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn read_counts(counts: &crate::layout::Counts) -> Counters {
+    Counters {
+        allocated_blocks: counts.allocated_blocks.load(Ordering::Relaxed),
+        allocated_bytes: counts.allocated_bytes.load(Ordering::Relaxed),
+        released_blocks: counts.released_blocks.load(Ordering::Relaxed),
+        released_bytes: counts.released_bytes.load(Ordering::Relaxed),
+    }
+}

@@ -1,0 +1,308 @@
+//! The books of a real process: each test starts this program again, metered, to
+//! do one thing, and compares the books with what that thing is known to take.
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Command, Output};
+
+use tidegate_hook::{
+    Account, Alloc, Capacity, Counters, FD_VARIABLE, HookLayer, Ledger, Snapshot, Whereabouts,
+    as_meter, begin_round, phase,
+};
+
+#[global_allocator]
+static ALLOC: Alloc<System> = Alloc::system();
+
+const DEED: &str = "TIDEGATE_TEST_DEED";
+
+/// Runs the test `name` again in a metered child, in which [`in_child`] holds.
+fn metered(name: &str) -> (Snapshot, Output) {
+    let ledger = Ledger::create(Capacity::default()).unwrap();
+    let fd = rustix::io::dup(ledger.as_fd()).unwrap(); // Without close-on-exec.
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(FD_VARIABLE.to_str().unwrap(), fd.as_raw_fd().to_string())
+        .env(DEED, name)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (ledger.snapshot(), output)
+}
+
+fn in_child() -> bool {
+    std::env::var_os(DEED).is_some()
+}
+
+/// Enters a phase and an item. Other threads of the test program may inherit the
+/// phase, but never the item: what is booked under both is this thread's alone.
+fn enter(name: &str) -> impl Drop {
+    Whereabouts::changed(phase(name), Some(3)).enter()
+}
+
+/// What was booked in a round, phase and layer, under any item.
+fn booked(snapshot: &Snapshot, round: u32, phase: &str, layer: HookLayer) -> Counters {
+    let wanted = |account: &&Account| {
+        account.round == round
+            && snapshot.phases[account.phase as usize] == phase
+            && account.layer == layer
+            && account.item.is_some()
+    };
+    let mut sum = Counters::default();
+    snapshot
+        .accounts
+        .iter()
+        .filter(wanted)
+        .for_each(|account| sum.add(account.counters));
+    sum
+}
+
+fn counters(allocated: (u64, u64), released: (u64, u64)) -> Counters {
+    Counters {
+        allocated_blocks: allocated.0,
+        allocated_bytes: allocated.1,
+        released_blocks: released.0,
+        released_bytes: released.1,
+    }
+}
+
+fn malloc(size: usize) -> *mut libc::c_void {
+    // SAFETY: malloc has no preconditions.
+    black_box(unsafe { libc::malloc(size) })
+}
+
+fn free(block: *mut libc::c_void) {
+    // SAFETY: each test frees what `malloc` gave it, once.
+    unsafe { libc::free(block) }
+}
+
+#[test]
+fn rust_and_c_blocks_are_booked_apart_and_to_the_byte() {
+    if in_child() {
+        begin_round(7);
+        let _phase = enter("work");
+        let kept = black_box(vec![0_u8; 1000]);
+        drop(black_box(Box::new([0_u64; 5])));
+        std::mem::forget(kept);
+        free(malloc(24));
+        malloc(96);
+        malloc(0);
+        return;
+    }
+    let (snapshot, _) = metered("rust_and_c_blocks_are_booked_apart_and_to_the_byte");
+    assert_eq!((snapshot.lost, snapshot.moving), (0, 0));
+    assert_eq!(
+        booked(&snapshot, 7, "work", HookLayer::Rust),
+        counters((2, 1040), (1, 40)),
+        "{:#?}",
+        snapshot.accounts
+    );
+    assert_eq!(
+        booked(&snapshot, 7, "work", HookLayer::Native),
+        counters((3, 120), (1, 24))
+    );
+    let items: Vec<_> = snapshot
+        .accounts
+        .iter()
+        .filter(|account| account.round == 7)
+        .collect();
+    assert!(
+        items
+            .iter()
+            .filter(|a| snapshot.phases[a.phase as usize] == "work")
+            .all(|a| a.item == Some(3))
+    );
+}
+
+#[test]
+fn a_release_on_another_thread_balances_the_birth() {
+    if in_child() {
+        begin_round(1);
+        let blocks: Vec<_> = {
+            let _meter = as_meter();
+            Vec::with_capacity(5000)
+        };
+        let mut blocks = blocks;
+        {
+            let _place = enter("born");
+            blocks.extend((0..5000).map(|i| malloc(i) as usize));
+        }
+        std::thread::scope(|scope| {
+            for half in blocks.chunks(2500) {
+                scope.spawn(move || half.iter().for_each(|block| free(*block as *mut _)));
+            }
+        });
+        return;
+    }
+    let (snapshot, _) = metered("a_release_on_another_thread_balances_the_birth");
+    let bytes = (0..5000).sum();
+    assert_eq!(
+        booked(&snapshot, 1, "born", HookLayer::Native),
+        counters((5000, bytes), (5000, bytes))
+    );
+}
+
+#[test]
+fn more_contexts_than_a_shard_has_entries_stay_exact() {
+    if in_child() {
+        let mut kept = Vec::new();
+        for round in 1..=3000 {
+            begin_round(round);
+            let _place = Whereabouts::changed(phase("many"), Some(round % 7)).enter();
+            kept.push(malloc(round as usize) as usize);
+            if round > 1500 {
+                free(kept[round as usize - 1501] as *mut _);
+            }
+        }
+        return;
+    }
+    let (snapshot, _) = metered("more_contexts_than_a_shard_has_entries_stay_exact");
+    for round in 1..=3000 {
+        let released = if round <= 1500 {
+            (1, u64::from(round))
+        } else {
+            (0, 0)
+        };
+        assert_eq!(
+            booked(&snapshot, round, "many", HookLayer::Native),
+            counters((1, u64::from(round)), released),
+            "round {round}"
+        );
+    }
+}
+
+#[test]
+fn a_realloc_is_a_release_and_a_birth() {
+    if in_child() {
+        begin_round(1);
+        let block = {
+            let _place = enter("first");
+            malloc(100)
+        };
+        let _place = enter("second");
+        // SAFETY: `block` is live; its successor is not used.
+        let block = unsafe { libc::realloc(block, 100_000) };
+        assert!(!block.is_null());
+        // SAFETY: as above.
+        let gone = unsafe { libc::realloc(block, 0) };
+        assert!(gone.is_null());
+        return;
+    }
+    let (snapshot, _) = metered("a_realloc_is_a_release_and_a_birth");
+    assert_eq!(
+        booked(&snapshot, 1, "first", HookLayer::Native),
+        counters((1, 100), (1, 100))
+    );
+    assert_eq!(
+        booked(&snapshot, 1, "second", HookLayer::Native),
+        counters((1, 100_000), (1, 100_000))
+    );
+}
+
+#[test]
+fn a_thread_without_a_phase_inherits_the_only_active_one() {
+    if in_child() {
+        begin_round(1);
+        let _place = Whereabouts::changed(phase("only"), Some(1)).enter();
+        std::thread::scope(|scope| {
+            scope.spawn(|| malloc(4321) as usize);
+        });
+        return;
+    }
+    let (snapshot, _) = metered("a_thread_without_a_phase_inherits_the_only_active_one");
+    let born = snapshot
+        .accounts
+        .iter()
+        .filter(|a| a.counters.allocated_bytes >= 4321);
+    assert!(
+        born.clone()
+            .any(|a| snapshot.phases[a.phase as usize] == "only"
+                && a.item.is_none()
+                && a.layer == HookLayer::Native),
+        "{:#?}",
+        snapshot.accounts
+    );
+}
+
+#[test]
+fn the_child_of_a_fork_does_not_touch_its_parents_books() {
+    if in_child() {
+        begin_round(1);
+        let _place = enter("fork");
+        let block = malloc(777);
+        // SAFETY: the child only allocates, releases and leaves.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                free(block);
+                malloc(555);
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            libc::waitpid(pid, &raw mut status, 0);
+            assert_eq!(status, 0);
+        }
+        return;
+    }
+    let (snapshot, _) = metered("the_child_of_a_fork_does_not_touch_its_parents_books");
+    assert_eq!(snapshot.processes.len(), 2);
+    let of = |slot| {
+        let of_slot = |account: &&Account| account.process == slot;
+        let accounts = snapshot.accounts.iter().filter(of_slot).copied().collect();
+        booked(
+            &Snapshot {
+                accounts,
+                ..snapshot.clone()
+            },
+            1,
+            "fork",
+            HookLayer::Native,
+        )
+    };
+    assert_eq!(of(1), counters((1, 777), (0, 0)));
+    assert_eq!(of(2), counters((1, 555), (0, 0)));
+}
+
+#[test]
+fn shards_of_ended_threads_are_used_again() {
+    if in_child() {
+        for _ in 0..3000 {
+            std::thread::spawn(|| drop(black_box(vec![1_u8; 10])))
+                .join()
+                .unwrap();
+        }
+        return;
+    }
+    let (snapshot, _) = metered("shards_of_ended_threads_are_used_again");
+    assert_eq!(snapshot.lost, 0);
+    assert!(snapshot.threads >= 3000, "{}", snapshot.threads);
+    assert!(
+        snapshot.own_bytes < 1 << 20,
+        "{} bytes for the books",
+        snapshot.own_bytes
+    );
+}
+
+#[test]
+fn peaks_are_right_within_their_stated_bound() {
+    if in_child() {
+        begin_round(1);
+        let _place = enter("peak");
+        for _ in 0..3 {
+            let blocks: Vec<_> = (0..100).map(|_| malloc(100_000)).collect();
+            blocks.into_iter().for_each(free);
+        }
+        return;
+    }
+    let (snapshot, _) = metered("peaks_are_right_within_their_stated_bound");
+    let peak = snapshot.peak as u64;
+    let bound = snapshot.peak_error_bytes + 1_000_000; // What the test program itself holds.
+    assert!(
+        (10_000_000..10_000_000 + bound).contains(&(peak + snapshot.peak_error_bytes)),
+        "{peak}"
+    );
+}

@@ -1,0 +1,306 @@
+//! From what the ledger and the sampler hold to [`Books`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_hook::{Account, Counters, HookLayer, Ledger, Snapshot};
+
+use crate::books::{
+    Amount, Books, Ending, Gauges, Health, ItemBook, Layer, PhaseBook, Probe, RoundBook, Series,
+    Settle, Survivors, UNATTRIBUTED,
+};
+use crate::sampler::Found;
+use crate::scenario::Plan;
+
+/// The books of a run that is going on.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    plan: Plan,
+    /// Process id of the workload.
+    root: u32,
+    rounds: Vec<RoundBook>,
+    /// Alive after each round, by layer and phase.
+    live: Vec<BTreeMap<(Layer, String), Amount>>,
+    allocated_before: Amount,
+    pub probes: Vec<Probe>,
+    pub final_settle: Option<Settle>,
+    pub unreadable: BTreeSet<String>,
+}
+
+/// A round that has ended and settled.
+pub(crate) struct EndedRound<'a> {
+    pub number: u32,
+    pub failed: Option<String>,
+    pub settle: Settle,
+    pub at_seconds: f64,
+    pub gauges: Option<Gauges>,
+    pub snapshot: &'a Snapshot,
+}
+
+impl Collector {
+    pub fn new(plan: Plan, root: u32) -> Self {
+        Self {
+            plan,
+            root,
+            rounds: Vec::new(),
+            live: Vec::new(),
+            allocated_before: Amount::ZERO,
+            probes: Vec::new(),
+            final_settle: None,
+            unreadable: BTreeSet::new(),
+        }
+    }
+
+    /// What is alive in all judged layers.
+    pub fn live(&self, snapshot: &Snapshot) -> Amount {
+        self.judged(snapshot)
+            .map(|(_, account)| alive(account.counters))
+            .sum()
+    }
+
+    /// The accounts of judged layers whose blocks can still be alive: those of
+    /// the workload and of the descendants that still run. What a process leaves
+    /// behind when it ends is not memory any more.
+    fn judged<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+    ) -> impl Iterator<Item = (Layer, &'a Account)> + use<'a> {
+        let slots = slots_that_count(snapshot, self.root);
+        snapshot.accounts.iter().filter_map(move |account| {
+            let layer = judged_layer(account.layer)?;
+            slots.contains(&account.process).then_some((layer, account))
+        })
+    }
+
+    pub fn add_round(&mut self, ended: EndedRound<'_>) {
+        let mut live = BTreeMap::<_, Amount>::new();
+        let mut allocated = Amount::ZERO;
+        for (layer, account) in self.judged(ended.snapshot) {
+            let phase = phase_name(ended.snapshot, account.phase);
+            *live.entry((layer, phase.to_owned())).or_default() += alive(account.counters);
+            allocated += births(account.counters);
+        }
+        if ended.gauges.is_none() {
+            self.unreadable
+                .insert(format!("the gauges after round {}", ended.number));
+        }
+        self.rounds.push(RoundBook {
+            round: ended.number,
+            failed: ended.failed,
+            errors: 0,
+            settle: ended.settle,
+            at_seconds: ended.at_seconds,
+            threads_created: ended.snapshot.threads,
+            allocated: allocated - self.allocated_before,
+            peak_bytes: ended.snapshot.round_peak.max(0) as u64,
+            gauges: ended.gauges,
+        });
+        self.allocated_before = allocated;
+        self.live.push(live);
+    }
+
+    /// The books as they stand in `snapshot`.
+    pub fn books(
+        &self,
+        ledger: &Ledger,
+        snapshot: &Snapshot,
+        ending: Ending,
+        found: Option<&Found>,
+    ) -> Books {
+        Books {
+            warmup: self.plan.warmup,
+            rounds: self.rounds.clone(),
+            series: self.series(),
+            survivors: self.survivors(snapshot),
+            items: self.items(snapshot),
+            phases: self.phases(ledger, snapshot, found),
+            ending,
+            final_settle: self.final_settle,
+            probes: self.probes.clone(),
+            queue: found.map(|found| found.queue.clone()).unwrap_or_default(),
+            queue_design: self.plan.queue,
+            limit_bytes: self.plan.limit_bytes,
+            health: self.health(snapshot, found),
+            ..Books::default()
+        }
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let keys: BTreeSet<_> = self.live.iter().flat_map(BTreeMap::keys).collect();
+        keys.into_iter()
+            .map(|key| Series {
+                layer: key.0,
+                phase: key.1.clone(),
+                live: self
+                    .live
+                    .iter()
+                    .map(|live| live.get(key).copied().unwrap_or_default())
+                    .collect(),
+            })
+            .collect()
+    }
+
+    fn survivors(&self, snapshot: &Snapshot) -> Vec<Survivors> {
+        let mut left = BTreeMap::<_, Amount>::new();
+        for (layer, account) in self.judged(snapshot) {
+            let phase = phase_name(snapshot, account.phase);
+            *left.entry((account.round, layer, phase)).or_default() += alive(account.counters);
+        }
+        left.into_iter()
+            .filter(|(_, left)| !left.is_zero())
+            .map(|((round, layer, phase), left)| Survivors {
+                round,
+                layer,
+                phase: phase.to_owned(),
+                left,
+            })
+            .collect()
+    }
+
+    fn items(&self, snapshot: &Snapshot) -> Vec<ItemBook> {
+        let mut traffic = BTreeMap::<_, (Amount, Amount)>::new();
+        for (layer, account) in self.judged(snapshot) {
+            let Some(item) = account.item else { continue };
+            let phase = phase_name(snapshot, account.phase);
+            let (allocated, released) = traffic
+                .entry((account.round, item, layer, phase))
+                .or_default();
+            *allocated += births(account.counters);
+            *released += releases(account.counters);
+        }
+        traffic
+            .into_iter()
+            .map(
+                |((round, item, layer, phase), (allocated, released))| ItemBook {
+                    round,
+                    item,
+                    layer,
+                    phase: phase.to_owned(),
+                    allocated,
+                    released,
+                },
+            )
+            .collect()
+    }
+
+    fn phases(
+        &self,
+        ledger: &Ledger,
+        snapshot: &Snapshot,
+        found: Option<&Found>,
+    ) -> Vec<PhaseBook> {
+        let mut books = BTreeMap::<(Layer, &str), PhaseBook>::new();
+        fn book<'b, 's>(
+            books: &'b mut BTreeMap<(Layer, &'s str), PhaseBook>,
+            layer: Layer,
+            phase: &'s str,
+        ) -> &'b mut PhaseBook {
+            books.entry((layer, phase)).or_insert_with(|| PhaseBook {
+                layer,
+                phase: phase.to_owned(),
+                allocated: Amount::ZERO,
+                released: Amount::ZERO,
+                peak_bytes: 0,
+                byte_seconds: 0.0,
+            })
+        }
+        for (layer, account) in self.judged(snapshot) {
+            if account.round > self.plan.warmup {
+                let book = book(&mut books, layer, phase_name(snapshot, account.phase));
+                book.allocated += births(account.counters);
+                book.released += releases(account.counters);
+            }
+        }
+        for cell in ledger.cells() {
+            let Some(layer) = judged_layer(cell.layer) else {
+                continue;
+            };
+            let seconds = found.and_then(|found| found.byte_seconds.get(&(cell.phase, cell.layer)));
+            let book = book(&mut books, layer, phase_name(snapshot, cell.phase));
+            book.peak_bytes += cell.peak.max(0) as u64;
+            book.byte_seconds += seconds.copied().unwrap_or_default();
+        }
+        books.into_values().collect()
+    }
+
+    fn health(&self, snapshot: &Snapshot, found: Option<&Found>) -> Health {
+        let mut unreadable: Vec<String> = self.unreadable.iter().cloned().collect();
+        if snapshot.processes.iter().any(|process| process.refused) {
+            unreadable.push("the heap: this C library does not lay its blocks out as glibc".into());
+        }
+        if snapshot.moving != 0 {
+            unreadable.push(format!(
+                "{} shards that were moving counts",
+                snapshot.moving
+            ));
+        }
+        if let Some(error) = found.and_then(|found| found.write_error.as_ref()) {
+            unreadable.push(format!("later samples, which could not be stored: {error}"));
+        }
+        let missed = found.map_or(0, |found| found.unreadable);
+        Health {
+            attached: snapshot.processes.iter().any(|process| !process.refused),
+            lost: snapshot.lost,
+            foreign_releases: snapshot.foreign,
+            peak_error_bytes: snapshot.peak_error_bytes,
+            own_bytes: snapshot.own_bytes,
+            samples: found.map_or(0, |found| found.taken.saturating_sub(missed)),
+            samples_missed: missed,
+            unreadable,
+        }
+    }
+}
+
+/// Slots of processes whose memory exists: for each process that runs (and for
+/// the workload itself, whose books are read after its end too) the last slot
+/// that it took, because a process that executes another program starts anew.
+fn slots_that_count(snapshot: &Snapshot, root: u32) -> BTreeSet<u32> {
+    let mut last = BTreeMap::new();
+    for process in &snapshot.processes {
+        last.insert(process.pid, process.slot);
+    }
+    last.into_iter()
+        .filter(|(pid, _)| *pid == root || is_running(*pid))
+        .map(|(_, slot)| slot)
+        .collect()
+}
+
+fn is_running(pid: u32) -> bool {
+    // A zombie has no memory any more.
+    procfs::process::Process::new(pid as i32)
+        .and_then(|process| process.stat())
+        .is_ok_and(|stat| stat.state != 'Z' && stat.state != 'X')
+}
+
+fn judged_layer(layer: HookLayer) -> Option<Layer> {
+    match layer {
+        HookLayer::Native => Some(Layer::NativeHeap),
+        HookLayer::Rust => Some(Layer::RustHeap),
+        HookLayer::Anon => Some(Layer::Anon),
+        HookLayer::Meter => None,
+    }
+}
+
+fn phase_name(snapshot: &Snapshot, phase: u8) -> &str {
+    snapshot
+        .phases
+        .get(usize::from(phase))
+        .map_or(UNATTRIBUTED, String::as_str)
+}
+
+fn amount(bytes: u64, blocks: u64) -> Amount {
+    // Differences of counters that a killed workload left torn can be negative;
+    // as two's complement they come out right.
+    Amount::new(bytes as i64, blocks as i64)
+}
+
+fn births(counters: Counters) -> Amount {
+    amount(counters.allocated_bytes, counters.allocated_blocks)
+}
+
+fn releases(counters: Counters) -> Amount {
+    amount(counters.released_bytes, counters.released_blocks)
+}
+
+fn alive(counters: Counters) -> Amount {
+    births(counters) - releases(counters)
+}

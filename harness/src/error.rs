@@ -1,0 +1,68 @@
+//! What can go wrong in tidegate itself.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A failure of tidegate, not of the workload.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused something that a run needs.
+    #[error("failed to {what}")]
+    System {
+        /// What was tried, as a verb and its object.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The name of the test that calls `run` cannot be found out.
+    #[error(
+        "cannot tell which test this is, because `run` was called on the thread {thread:?}; \
+         call it on the test's own thread, or name the test with `Scenario::in_test`"
+    )]
+    UnknownTest {
+        /// The thread's name.
+        thread: String,
+    },
+    /// The child process did not do what it was started for.
+    #[error("{problem}")]
+    BadChild {
+        /// What it did instead.
+        problem: String,
+    },
+    /// A stored run cannot be used.
+    #[error("cannot use the run in {}: {problem}", folder.display())]
+    BadRun {
+        /// Where it is.
+        folder: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A plan that cannot be followed.
+    #[error("{problem}")]
+    BadPlan {
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl Error {
+    /// The error with its causes, in one line.
+    pub fn chain(&self) -> String {
+        use std::error::Error as _;
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}
+
+/// Turns a system error into an [`Error`] that says what was tried.
+pub(crate) fn failed_to(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let what = what.into();
+    move |source| Error::System { what, source }
+}

@@ -1,0 +1,117 @@
+//! Gauges: what the system says of a process tree, read from outside.
+
+use procfs::process::Process;
+
+use crate::books::Gauges;
+
+/// A process and its descendants, watched through procfs.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: i32,
+    members: Vec<Process>,
+    /// Page size in bytes.
+    page: u64,
+    /// Milliseconds a clock tick.
+    tick_ms: u64,
+}
+
+impl Tree {
+    /// Watches the process `root`; descendants are looked for by [`rescan`](Self::rescan).
+    pub fn new(root: i32) -> procfs::ProcResult<Self> {
+        Ok(Self {
+            root,
+            members: vec![Process::new(root)?],
+            page: procfs::page_size(),
+            tick_ms: 1000 / procfs::ticks_per_second().max(1),
+        })
+    }
+
+    /// Looks for processes that came and went.
+    pub fn rescan(&mut self) {
+        let mut found = Vec::new();
+        let mut next = vec![self.root];
+        while let Some(pid) = next.pop() {
+            let Ok(process) = Process::new(pid) else {
+                continue;
+            };
+            if let Ok(tasks) = process.tasks() {
+                for task in tasks.flatten() {
+                    next.extend(task.children().into_iter().flatten().map(|pid| pid as i32));
+                }
+            }
+            found.push(process);
+        }
+        if !found.is_empty() {
+            self.members = found;
+        }
+    }
+
+    /// Sums the gauges of all processes that are there. `None` if the first one is not.
+    pub fn read(&self) -> Option<Gauges> {
+        let mut sum = Gauges::default();
+        for (index, process) in self.members.iter().enumerate() {
+            match self.read_one(process) {
+                Some(one) => add(&mut sum, &one),
+                None if index == 0 => return None,
+                None => {}
+            }
+        }
+        Some(sum)
+    }
+
+    fn read_one(&self, process: &Process) -> Option<Gauges> {
+        let status = process.status().ok()?;
+        let stat = process.stat().ok()?;
+        let kib = |value: Option<u64>| value.map(|kib| kib * 1024);
+        let file_and_shmem = || {
+            let statm = process.statm().ok()?;
+            Some(statm.shared * self.page)
+        };
+        Some(Gauges {
+            rss_anon: kib(status.rssanon)?,
+            rss_file: kib(status.rssfile).or_else(file_and_shmem)?,
+            rss_shmem: kib(status.rssshmem).unwrap_or(0),
+            hugetlb: kib(status.hugetlbpages).unwrap_or(0),
+            swap: kib(status.vmswap).unwrap_or(0),
+            rss_peak: kib(status.vmhwm).unwrap_or(0),
+            threads: status.threads,
+            fds: process.fd_count().unwrap_or(0) as u64,
+            cpu_ms: (stat.utime + stat.stime) * self.tick_ms,
+        })
+    }
+}
+
+fn add(sum: &mut Gauges, one: &Gauges) {
+    sum.rss_anon += one.rss_anon;
+    sum.rss_file += one.rss_file;
+    sum.rss_shmem += one.rss_shmem;
+    sum.hugetlb += one.hugetlb;
+    sum.swap += one.swap;
+    sum.rss_peak += one.rss_peak;
+    sum.threads += one.threads;
+    sum.fds += one.fds;
+    sum.cpu_ms += one.cpu_ms;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_gauges() {
+        let mut tree = Tree::new(std::process::id() as i32).unwrap();
+        tree.rescan();
+        let gauges = tree.read().unwrap();
+        assert!(gauges.rss_anon > 0 && gauges.rss_file > 0, "{gauges:?}");
+        assert!(gauges.rss_peak + tree.page >= gauges.rss_anon, "{gauges:?}");
+        assert!(gauges.threads >= 1 && gauges.fds >= 3, "{gauges:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_none() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let tree = Tree::new(child.id() as i32).unwrap();
+        child.wait().unwrap();
+        assert_eq!(tree.read(), None);
+    }
+}

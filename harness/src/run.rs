@@ -1,0 +1,172 @@
+//! A run that has ended: what was asked, what was measured, what was found.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::books::{Books, LimitKind};
+use crate::error::Error;
+use crate::machine::Machine;
+use crate::report;
+use crate::scenario::Plan;
+use crate::verdict::{Class, Verdict, unmatched_releases};
+
+/// Name of a run's file in its folder.
+pub const RUN_FILE: &str = "run.json";
+/// Name and version of the format of [`RUN_FILE`].
+pub const RUN_SCHEMA: &str = "tidegate.run/1";
+
+/// A run that has ended, as stored in `run.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// Name and version of this format: `tidegate.run/1`.
+    pub schema: String,
+    /// The version of tidegate that made the run.
+    pub tidegate: String,
+    /// When the run ended, in seconds since 1970.
+    pub ended_at: u64,
+    /// The machine it was made on.
+    pub machine: Machine,
+    /// What was asked.
+    pub plan: Plan,
+    /// What enforced the memory limit, if there was one.
+    pub limit_enforced_by: Option<LimitKind>,
+    /// What was found.
+    pub verdict: Verdict,
+    /// What was measured.
+    pub books: Books,
+    /// The folder that holds the run.
+    #[serde(skip)]
+    pub(crate) folder: PathBuf,
+}
+
+impl Run {
+    pub(crate) fn new(
+        plan: Plan,
+        limit_enforced_by: Option<LimitKind>,
+        books: Books,
+        verdict: Verdict,
+    ) -> Self {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            schema: RUN_SCHEMA.to_owned(),
+            tidegate: env!("CARGO_PKG_VERSION").to_owned(),
+            ended_at: since.as_secs(),
+            machine: Machine::this(),
+            plan,
+            limit_enforced_by,
+            verdict,
+            books,
+            folder: PathBuf::new(),
+        }
+    }
+
+    /// Reads a stored run from its folder.
+    ///
+    /// # Errors
+    /// If there is none, or if it is not whole, or of another version.
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        let bad = |problem: String| Error::BadRun {
+            folder: folder.to_owned(),
+            problem,
+        };
+        let text = fs::read_to_string(folder.join(RUN_FILE)).map_err(|error| {
+            bad(format!(
+                "{RUN_FILE} cannot be read ({error}); a run that was broken off has none"
+            ))
+        })?;
+        #[derive(Deserialize)]
+        struct Head {
+            schema: String,
+        }
+        let head: Head = serde_json::from_str(&text)
+            .map_err(|error| bad(format!("{RUN_FILE} is no run: {error}")))?;
+        if head.schema != RUN_SCHEMA {
+            return Err(bad(format!(
+                "{RUN_FILE} is of format {:?}, and this tidegate reads {RUN_SCHEMA:?}",
+                head.schema
+            )));
+        }
+        let run: Self = serde_json::from_str(&text)
+            .map_err(|error| bad(format!("{RUN_FILE} is no run: {error}")))?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            ..run
+        })
+    }
+
+    /// The folder that holds the run: its samples, its output, `run.json`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What was found.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// What was measured.
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Asserts that the verdict is one that a gate lets through.
+    ///
+    /// # Panics
+    /// If it is not, with the report.
+    #[track_caller]
+    pub fn assert_passes(&self) -> &Self {
+        assert!(self.verdict.class.passes(), "\n{self}");
+        self
+    }
+
+    /// Asserts that the verdict is of this class.
+    ///
+    /// # Panics
+    /// If it is not, with the report.
+    #[track_caller]
+    pub fn assert_class(&self, class: Class) -> &Self {
+        assert!(self.verdict.class == class, "expected `{class}`\n{self}");
+        self
+    }
+
+    /// Asserts that for each item and phase of the measured rounds, all blocks
+    /// that were allocated were released.
+    ///
+    /// # Panics
+    /// If they were not, with each difference, or if no item was named in the run.
+    #[track_caller]
+    pub fn assert_releases_match(&self) -> &Self {
+        assert!(
+            self.books
+                .items
+                .iter()
+                .any(|item| item.round > self.books.warmup),
+            "no item was named in a measured round, so there is nothing to match; \
+             name items with `tidegate::item` or a span's field\n{self}"
+        );
+        let mismatches = unmatched_releases(&self.books);
+        if !mismatches.is_empty() {
+            let lines: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
+            panic!(
+                "{} of {} item and phase pairs do not match:\n{}\n{self}",
+                lines.len(),
+                self.books.items.len(),
+                lines.join("\n")
+            );
+        }
+        self
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&report::terminal(self))
+    }
+}

@@ -1,0 +1,241 @@
+//! The sampler: reads gauges and books from outside the workload, at an
+//! interval, and streams them to the run folder as they come.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_hook::{HookLayer, Ledger};
+
+use crate::books::{Gauges, QueueSample};
+use crate::gauges::Tree;
+
+/// Name of the samples' file in a run folder: one JSON object a line.
+pub const SAMPLES_FILE: &str = "samples.jsonl";
+
+/// One sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sample {
+    /// Number of the sample from 0; a gap means that samples are missing.
+    pub n: u64,
+    /// Seconds since the start of the run.
+    pub t: f64,
+    /// The round that was going on; 0 before the first.
+    pub round: u32,
+    /// Live bytes of all heap layers, within the peaks' error bound.
+    pub live: i64,
+    /// The process tree's gauges, or nothing if they could not be read.
+    pub gauges: Option<Gauges>,
+    /// Items handed over so far.
+    pub produced: u64,
+    /// Items taken over so far.
+    pub consumed: u64,
+}
+
+/// Reads the samples of a run, and says whether the file ends within a line (or
+/// holds one that is none): what comes after such a line is not trusted.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn read_samples(folder: &Path) -> io::Result<(Vec<Sample>, bool)> {
+    let mut samples = Vec::new();
+    let mut file = BufReader::new(File::open(folder.join(SAMPLES_FILE))?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if file.read_until(b'\n', &mut line)? == 0 {
+            return Ok((samples, false));
+        }
+        let whole = line.ends_with(b"\n");
+        match serde_json::from_slice::<Sample>(&line) {
+            Ok(sample) if whole && sample.n == samples.len() as u64 => samples.push(sample),
+            _ => return Ok((samples, true)),
+        }
+    }
+}
+
+/// What the sampler found, when it has stopped.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Samples taken.
+    pub taken: u64,
+    /// Samples whose gauges could not be read although the workload was there.
+    pub unreadable: u64,
+    /// ∫ live dt in byte-seconds, by phase number and layer.
+    pub byte_seconds: BTreeMap<(u8, HookLayer), f64>,
+    /// Moments at which the queue had changed.
+    pub queue: Vec<QueueSample>,
+    /// Highest resident bytes seen (anonymous, shared and huge pages, swap included).
+    pub highest_use: u64,
+    /// Whether the watchdog killed the workload for passing its limit.
+    pub killed_over_limit: bool,
+    /// Why samples could not be written any more.
+    pub write_error: Option<io::Error>,
+}
+
+/// What the sampler is to do.
+pub(crate) struct Job {
+    pub ledger: Arc<Ledger>,
+    pub pid: i32,
+    pub every: Duration,
+    pub start: Instant,
+    pub file: File,
+    /// Kill the workload above this many bytes; `None` if something else enforces the limit.
+    pub watchdog_limit: Option<u64>,
+}
+
+/// A running sampler.
+pub(crate) struct Sampler {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Found>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    round: AtomicU32,
+    latest: Mutex<Option<Gauges>>,
+}
+
+impl Sampler {
+    pub fn start(job: Job) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("tidegate-sampler".into())
+            .spawn(move || sample(job, &theirs))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    pub fn round_is(&self, round: u32) {
+        self.shared.round.store(round, Ordering::Relaxed);
+    }
+
+    /// The gauges of the last sample.
+    pub fn latest(&self) -> Option<Gauges> {
+        *self
+            .shared
+            .latest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn stop(mut self) -> Found {
+        self.shared.stop.store(true, Ordering::Release);
+        self.thread
+            .take()
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+    }
+}
+
+fn sample(mut job: Job, shared: &Shared) -> Found {
+    /// Samples between two looks for new processes.
+    const RESCAN: u64 = 10;
+    let mut found = Found::default();
+    let mut tree = Tree::new(job.pid).ok();
+    let mut before = Instant::now();
+    let mut queue_before = (0, 0);
+    // Counted once the gauges are there again: at the workload's end they stay away.
+    let mut unreadable = 0;
+    let mut due = job.start;
+    while !shared.stop.load(Ordering::Acquire) {
+        if found.taken.is_multiple_of(RESCAN)
+            && let Some(tree) = &mut tree
+        {
+            tree.rescan();
+        }
+        let now = Instant::now();
+        let gauges = tree.as_ref().and_then(Tree::read).map(|gauges| Gauges {
+            rss_shmem: gauges.rss_shmem.saturating_sub(job.ledger.own_bytes()),
+            ..gauges
+        });
+        *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = gauges;
+        let (produced, consumed) = job.ledger.queue();
+        let sample = Sample {
+            n: found.taken,
+            t: now.duration_since(job.start).as_secs_f64(),
+            round: shared.round.load(Ordering::Relaxed),
+            live: job.ledger.live(),
+            gauges,
+            produced,
+            consumed,
+        };
+        let passed = now.duration_since(before).as_secs_f64();
+        before = now;
+        for cell in job.ledger.cells() {
+            *found
+                .byte_seconds
+                .entry((cell.phase, cell.layer))
+                .or_default() += cell.live.max(0) as f64 * passed;
+        }
+        if (produced, consumed) != queue_before {
+            queue_before = (produced, consumed);
+            found.queue.push(QueueSample {
+                at_seconds: sample.t,
+                round: sample.round,
+                produced,
+                consumed,
+                live_bytes: sample.live.max(0) as u64,
+            });
+        }
+        match gauges {
+            Some(gauges) => {
+                found.unreadable += std::mem::take(&mut unreadable);
+                let in_use = gauges.rss_anon + gauges.rss_shmem + gauges.hugetlb + gauges.swap;
+                found.highest_use = found.highest_use.max(in_use);
+                if job.watchdog_limit.is_some_and(|limit| in_use > limit) {
+                    found.killed_over_limit = true;
+                    kill_group(job.pid);
+                }
+            }
+            None => unreadable += 1,
+        }
+        if found.write_error.is_none()
+            && let Err(error) = write(&mut job.file, &sample)
+        {
+            found.write_error = Some(error);
+        }
+        found.taken += 1;
+
+        due += job.every;
+        let now = Instant::now();
+        match due.checked_duration_since(now) {
+            Some(wait) => std::thread::sleep(wait),
+            // Behind: skip what was missed rather than hurry after it.
+            None => due = now,
+        }
+    }
+    found
+}
+
+/// One line, in one write, so that a reader sees it whole or knows that it is not.
+fn write(file: &mut File, sample: &Sample) -> io::Result<()> {
+    let mut line = serde_json::to_vec(sample)?;
+    line.push(b'\n');
+    file.write_all(&line)
+}
+
+/// Kills the process group that the workload leads.
+pub(crate) fn kill_group(pid: i32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        // Gone already is as good as killed.
+        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+    }
+}

@@ -1,0 +1,395 @@
+//! Scenarios: what a user writes.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::books::QueueDesign;
+use crate::control::{Channel, Order, Report};
+use crate::error::Error;
+use crate::run::Run;
+use crate::verdict::Settings;
+use crate::{supervisor, sys};
+
+/// Names the scenario that a child process is to run.
+pub(crate) const SCENARIO_VARIABLE: &str = "TIDEGATE_SCENARIO";
+/// Names the control channel's descriptor in a child process.
+pub(crate) const CONTROL_VARIABLE: &str = "TIDEGATE_CONTROL_FD";
+/// Gives a child the run folders of the scenarios that ran before it in the
+/// same test, as a JSON object.
+pub(crate) const FINISHED_VARIABLE: &str = "TIDEGATE_FINISHED";
+
+/// A workload that is a round trip: it takes memory, works, and gives all back.
+///
+/// [`run`](Self::run) starts this very test again in a supervised child process
+/// that does nothing but the scenario's rounds, keeps exact books of every
+/// allocation there, and judges them.
+///
+/// ```no_run
+/// #[global_allocator]
+/// static ALLOC: tidegate::Alloc = tidegate::Alloc::system();
+///
+/// # fn prove(partitions: u32) {}
+/// #[test]
+/// fn proving_gives_everything_back() {
+///     tidegate::Scenario::new("proving")
+///         .rounds(8)
+///         .run(|_round| prove(4))
+///         .assert_passes();
+/// }
+/// # fn main() {}
+/// ```
+///
+/// Code of the test before `run` runs in the child too. Scenario names must be
+/// unique within a test.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub(crate) plan: Plan,
+    pub(crate) test: Option<String>,
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// What a scenario was asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Plan {
+    /// The scenario's name.
+    pub name: String,
+    /// Rounds before the measured ones.
+    pub warmup: u32,
+    /// Measured rounds at least.
+    pub rounds: u32,
+    /// Measured rounds at most: more than `rounds` are done while it is unclear.
+    pub rounds_at_most: u32,
+    /// How long the books must stand still to be settled, in milliseconds.
+    pub quiet_ms: u64,
+    /// How long a round's settling may take, in milliseconds.
+    pub settle_ms: u64,
+    /// How long what is left after the last round is waited for, in milliseconds.
+    pub patience_ms: u64,
+    /// The memory limit in bytes.
+    pub limit_bytes: Option<u64>,
+    /// Time between samples, in milliseconds.
+    pub sample_ms: u64,
+    /// Without progress for so long, the workload hangs; in milliseconds.
+    pub hang_ms: u64,
+    /// A round that takes longer hangs, whatever it does; in milliseconds.
+    pub round_ms: Option<u64>,
+    /// How many items may wait in the workload's queue by design, if it says.
+    pub queue: Option<QueueDesign>,
+}
+
+impl Scenario {
+    /// A scenario of 2 warm-up rounds and 8 measured ones.
+    pub fn new(name: impl Into<String>) -> Self {
+        let plan = Plan {
+            name: name.into(),
+            warmup: 2,
+            rounds: 8,
+            rounds_at_most: 8,
+            quiet_ms: 25,
+            settle_ms: 2_000,
+            patience_ms: 1_500,
+            limit_bytes: None,
+            sample_ms: 10,
+            hang_ms: 120_000,
+            round_ms: None,
+            queue: None,
+        };
+        Self {
+            plan,
+            test: None,
+            folder: None,
+        }
+    }
+
+    /// Rounds before the measured ones, whose growth is recorded and not judged.
+    #[must_use]
+    pub fn warmup(mut self, rounds: u32) -> Self {
+        self.plan.warmup = rounds;
+        self
+    }
+
+    /// Measured rounds.
+    #[must_use]
+    pub fn rounds(mut self, rounds: u32) -> Self {
+        self.plan.rounds = rounds;
+        self.plan.rounds_at_most = self.plan.rounds_at_most.max(rounds);
+        self
+    }
+
+    /// Measured rounds at most: more than [`rounds`](Self::rounds) are done while it is unclear.
+    #[must_use]
+    pub fn extend_to(mut self, rounds: u32) -> Self {
+        self.plan.rounds_at_most = rounds.max(self.plan.rounds);
+        self
+    }
+
+    /// How long the books must stand still to be settled, and how long to wait
+    /// for that after each round.
+    #[must_use]
+    pub fn settle(mut self, quiet: Duration, at_most: Duration) -> Self {
+        self.plan.quiet_ms = milliseconds(quiet);
+        self.plan.settle_ms = milliseconds(at_most);
+        self
+    }
+
+    /// How long what is left after the last round is waited for, counted from
+    /// the last change.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.plan.patience_ms = milliseconds(patience);
+        self
+    }
+
+    /// Kills the workload when it takes more than so many bytes.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.plan.limit_bytes = Some(bytes);
+        self
+    }
+
+    /// Time between samples; 10 ms unless set.
+    #[must_use]
+    pub fn sample_every(mut self, interval: Duration) -> Self {
+        self.plan.sample_ms = milliseconds(interval).max(1);
+        self
+    }
+
+    /// Without progress (no allocation, no CPU, no end of a round) for so long,
+    /// the workload hangs and is killed; 2 minutes unless set.
+    #[must_use]
+    pub fn hang_after(mut self, idle: Duration) -> Self {
+        self.plan.hang_ms = milliseconds(idle);
+        self
+    }
+
+    /// A round that takes longer hangs, however busy it is.
+    #[must_use]
+    pub fn round_at_most(mut self, time: Duration) -> Self {
+        self.plan.round_ms = Some(milliseconds(time));
+        self
+    }
+
+    /// How many items the workload's queue is meant to hold, and how many producers
+    /// may each hold one more while it is full. More waiting items than that are a
+    /// backlog. Items are counted with [`produced`](crate::produced) and
+    /// [`consumed`](crate::consumed).
+    #[must_use]
+    pub fn queue(mut self, capacity: u64, producers: u64) -> Self {
+        self.plan.queue = Some(QueueDesign {
+            capacity,
+            producers,
+        });
+        self
+    }
+
+    /// The name of the test that reaches this scenario, where it cannot be found out:
+    /// when `run` is called on a thread that the test started itself.
+    #[must_use]
+    pub fn in_test(mut self, name: impl Into<String>) -> Self {
+        self.test = Some(name.into());
+        self
+    }
+
+    /// Keeps the run in this folder instead of one under the target directory.
+    #[must_use]
+    pub fn keep_in(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Runs the scenario in a child process, and judges it.
+    ///
+    /// `body` does one round. It returns nothing, or a result whose error marks
+    /// the round as failed: the next round is done all the same.
+    ///
+    /// # Panics
+    /// If tidegate itself fails: the child cannot be started, does not reach this
+    /// scenario, or the run cannot be stored. What the workload does, crashing
+    /// included, is a verdict and no panic.
+    #[track_caller]
+    pub fn run<R: Outcome>(self, body: impl FnMut(&Round) -> R) -> Run {
+        let name = self.plan.name.clone();
+        match self.try_run(body) {
+            Ok(run) => run,
+            Err(error) => panic!("scenario `{name}` could not be run: {}", error.chain()),
+        }
+    }
+
+    /// As [`run`](Self::run), with tidegate's own failures as an error.
+    ///
+    /// # Errors
+    /// If tidegate itself fails; see [`Error`].
+    pub fn try_run<R: Outcome>(self, body: impl FnMut(&Round) -> R) -> Result<Run, Error> {
+        let wanted = std::env::var(SCENARIO_VARIABLE).ok();
+        match wanted {
+            None => {
+                let run = supervisor::supervise(&self)?;
+                remember(&self.plan.name, &run);
+                Ok(run)
+            }
+            Some(wanted) if wanted == self.plan.name => do_rounds(&self.plan, body),
+            Some(wanted) => finished_before(&self.plan.name, &wanted),
+        }
+    }
+
+    /// The engine's settings for this plan.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            max_rounds: self.plan.warmup.saturating_add(self.plan.rounds_at_most),
+            limit_bytes: self.plan.limit_bytes,
+            ..Settings::default()
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One execution of a scenario's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    number: u32,
+    warmup: u32,
+}
+
+impl Round {
+    /// The round's number, from 1; warm-up rounds come first.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether this is a warm-up round.
+    pub const fn is_warmup(&self) -> bool {
+        self.number <= self.warmup
+    }
+}
+
+/// What a body may return: nothing, or a result.
+pub trait Outcome {
+    /// Why the round failed, if it did.
+    fn failure(self) -> Option<String>;
+}
+
+impl Outcome for () {
+    fn failure(self) -> Option<String> {
+        None
+    }
+}
+
+impl<T, E: fmt::Display> Outcome for Result<T, E> {
+    fn failure(self) -> Option<String> {
+        self.err().map(|error| error.to_string())
+    }
+}
+
+/// The child's side: does what the supervisor orders. Never returns to the test
+/// unless the channel cannot be had.
+fn do_rounds<R: Outcome>(plan: &Plan, mut body: impl FnMut(&Round) -> R) -> Result<Run, Error> {
+    let channel = open_channel()?;
+    let talk = |report: &Report| {
+        let _meter = tidegate_hook::as_meter();
+        channel.report(report).is_ok()
+    };
+    let mut going = talk(&Report::Ready);
+    while going {
+        match channel.next_order() {
+            Ok(Some(Order::Begin(number))) => {
+                tidegate_hook::begin_round(number);
+                let round = Round {
+                    number,
+                    warmup: plan.warmup,
+                };
+                let done = std::panic::catch_unwind(AssertUnwindSafe(|| body(&round).failure()));
+                match done {
+                    Ok(failed) => going = talk(&Report::RoundEnded { failed }),
+                    Err(payload) => {
+                        talk(&Report::Panicked(panic_message(payload.as_ref())));
+                        // As libtest does for a failed test.
+                        std::process::exit(101);
+                    }
+                }
+            }
+            Ok(Some(Order::Trim)) => {
+                sys::trim_heap();
+                going = talk(&Report::Trimmed);
+            }
+            Ok(Some(Order::Finish)) => std::process::exit(0),
+            // The supervisor is gone: nobody wants this any more.
+            Ok(None) | Err(_) => going = false,
+        }
+    }
+    std::process::exit(1)
+}
+
+fn open_channel() -> Result<Channel, Error> {
+    let value = std::env::var(CONTROL_VARIABLE).unwrap_or_default();
+    let fd = value.parse().map_err(|_| Error::BadChild {
+        problem: format!("{CONTROL_VARIABLE} is {value:?} and not a descriptor's number"),
+    })?;
+    let fd = sys::inherited(fd).map_err(|source| Error::System {
+        what: "open the control channel".into(),
+        source,
+    })?;
+    Ok(Channel::from_fd(fd))
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a value that is no text".to_owned())
+}
+
+/// Run folders of the scenarios that ended in this process, by test and name.
+static FINISHED: Mutex<BTreeMap<(String, String), PathBuf>> = Mutex::new(BTreeMap::new());
+
+/// The test that the calling thread runs, or "" in a plain program.
+pub(crate) fn this_test() -> String {
+    match std::thread::current().name() {
+        None | Some("main") => String::new(),
+        Some(name) => name.to_owned(),
+    }
+}
+
+fn remember(name: &str, run: &Run) {
+    let mut finished = FINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    finished.insert((this_test(), name.to_owned()), run.folder().to_owned());
+}
+
+/// What ran before in this test, by scenario name, for a child to look up.
+pub(crate) fn finished_in_this_test() -> BTreeMap<String, PathBuf> {
+    let test = this_test();
+    let finished = FINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    finished
+        .iter()
+        .filter(|((in_test, _), _)| *in_test == test)
+        .map(|((_, name), folder)| (name.clone(), folder.clone()))
+        .collect()
+}
+
+/// In a child that is on its way to another scenario: the run that the parent has
+/// of this one, so that the test goes the same way here as it went there.
+fn finished_before(name: &str, wanted: &str) -> Result<Run, Error> {
+    let text = std::env::var(FINISHED_VARIABLE).unwrap_or_default();
+    let finished: BTreeMap<String, PathBuf> = serde_json::from_str(&text).unwrap_or_default();
+    match finished.get(name) {
+        Some(folder) => Run::read(folder),
+        None => Err(Error::BadChild {
+            problem: format!(
+                "the child process that was to run scenario `{wanted}` reached `{name}` first, \
+                 which has not run before it in this test; a test must come to its scenarios in \
+                 the same order each time, and their names must differ"
+            ),
+        }),
+    }
+}

@@ -1,0 +1,549 @@
+//! The supervisor: starts the workload, conducts its rounds, watches it, and
+//! reads the books, however it ends.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use tidegate_hook::{Capacity, FD_VARIABLE, Ledger, Snapshot};
+
+use crate::books::{Amount, Books, Ending, LimitKind, Probe, ProbeKind, Settle};
+use crate::collect::{Collector, EndedRound};
+use crate::control::{Channel, Order, Report};
+use crate::error::{Error, failed_to};
+use crate::folder::RunFolder;
+use crate::gauges::Tree;
+use crate::limit::{self, Cgroup};
+use crate::run::Run;
+use crate::sampler::{Found, Job, SAMPLES_FILE, Sampler, kill_group};
+use crate::scenario::{
+    CONTROL_VARIABLE, FINISHED_VARIABLE, Plan, SCENARIO_VARIABLE, Scenario, finished_in_this_test,
+    this_test,
+};
+use crate::sys::{AtBirth, before_exec};
+use crate::verdict::{Settings, Step, judge, next_step};
+
+/// Between two looks at a workload that has nothing to say.
+const LOOK: Duration = Duration::from_millis(10);
+/// Between two readings of the books while they settle.
+const SETTLE_LOOK: Duration = Duration::from_millis(1);
+/// How long a workload may take to end after it was told to.
+const END_WITHIN: Duration = Duration::from_secs(20);
+
+/// Runs a scenario in a child process and judges it.
+pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
+    let plan = &scenario.plan;
+    if plan.rounds == 0 {
+        return Err(Error::BadPlan {
+            problem: "a scenario needs at least one measured round".into(),
+        });
+    }
+    let folder = RunFolder::create(&plan.name, scenario.folder.as_deref())?;
+    let ledger =
+        Ledger::create(Capacity::default()).map_err(failed_to("make the ledger's memory"))?;
+    let ledger = Arc::new(ledger);
+    let (channel, theirs) = Channel::pair().map_err(failed_to("make the control channel"))?;
+
+    let cgroup = plan
+        .limit_bytes
+        .and_then(|limit| Cgroup::with_limit(limit).ok());
+    let temporary = folder.create_folder("tmp")?;
+    let mut command = child_command(scenario)?;
+    command
+        // What a killed workload leaves lying about is gone with the run, and a lock
+        // file that this test holds (`serial_test::file_serial`) is not the one
+        // that the same test takes in the child: that would wait for ever.
+        .env("TMPDIR", &temporary)
+        .env(SCENARIO_VARIABLE, &plan.name)
+        .env(FINISHED_VARIABLE, as_json(&finished_in_this_test()))
+        .env(CONTROL_VARIABLE, theirs.as_fd().as_raw_fd().to_string())
+        .env(
+            &*FD_VARIABLE.to_string_lossy(),
+            ledger.as_fd().as_raw_fd().to_string(),
+        )
+        .stdin(Stdio::null())
+        .stdout(folder.create_file("stdout.log")?)
+        .stderr(folder.create_file("stderr.log")?)
+        .process_group(0);
+    let entrance = cgroup.as_ref().map(Cgroup::entrance).transpose();
+    let at_birth = AtBirth {
+        keep: vec![theirs.as_fd().as_raw_fd(), ledger.as_fd().as_raw_fd()],
+        join: entrance.map_err(failed_to("open the memory cgroup"))?,
+    };
+    before_exec(&mut command, at_birth);
+    let kernel_kills = limit::kernel_kills();
+    let samples = folder.create_file(SAMPLES_FILE)?;
+    let start = Instant::now();
+    let child = command.spawn().map_err(failed_to("start the workload"))?;
+    drop((theirs, command));
+    let pid = child.id() as i32;
+    prefer_for_oom_kill(pid);
+
+    let sampler = Sampler::start(Job {
+        ledger: Arc::clone(&ledger),
+        pid,
+        every: Duration::from_millis(plan.sample_ms),
+        start,
+        file: samples,
+        watchdog_limit: if cgroup.is_none() {
+            plan.limit_bytes
+        } else {
+            None
+        },
+    })
+    .map_err(failed_to("start the sampler"))?;
+
+    let mut session = Session {
+        plan,
+        settings: scenario.settings(),
+        start,
+        child: Workload(child),
+        channel,
+        ledger: &ledger,
+        sampler: &sampler,
+        collector: Collector::new(plan.clone(), pid as u32),
+        settled: Snapshot::default(),
+    };
+    let outcome = session.conduct();
+    let Session {
+        collector,
+        settled,
+        mut child,
+        ..
+    } = session;
+    let exit = child.end().map_err(failed_to("wait for the workload"))?;
+    let found = sampler.stop();
+    // Left over only if something still writes there.
+    let _ = fs::remove_dir_all(temporary);
+    let (ending, snapshot) = match outcome? {
+        Outcome::Completed => (Ending::Completed, settled),
+        outcome => {
+            let ending = how_it_ended(plan, outcome, exit, &found, cgroup.as_ref(), kernel_kills);
+            (ending, ledger.snapshot())
+        }
+    };
+    let books: Books = collector.books(&ledger, &snapshot, ending, Some(&found));
+    if !books.health.attached && books.rounds.is_empty() {
+        // Not a word from the child: it never came to the scenario.
+        if let Ending::Exited { code } = books.ending {
+            return Err(Error::BadChild {
+                problem: never_reached(plan, code, &folder),
+            });
+        }
+    }
+    let limit_kind = plan
+        .limit_bytes
+        .map(|_| cgroup.as_ref().map_or(LimitKind::Watchdog, Cgroup::kind));
+    let verdict = judge(&books, &scenario.settings());
+    let run = Run::new(plan.clone(), limit_kind, books, verdict);
+    folder.keep(run)
+}
+
+/// The command that starts this test, or this program, again.
+fn child_command(scenario: &Scenario) -> Result<Command, Error> {
+    let program = std::env::current_exe().map_err(failed_to("find this program"))?;
+    let mut command = Command::new(program);
+    let thread = this_test();
+    match &scenario.test {
+        Some(test) => run_only(&mut command, test),
+        None if !thread.is_empty() => run_only(&mut command, &thread),
+        None if std::thread::current().name() == Some("main") => {
+            command.args(std::env::args_os().skip(1));
+        }
+        None => {
+            return Err(Error::UnknownTest {
+                thread: "unnamed".into(),
+            });
+        }
+    }
+    Ok(command)
+}
+
+/// The arguments with which libtest runs exactly one test.
+fn run_only(command: &mut Command, test: &str) {
+    command.args([test, "--exact", "--nocapture", "--include-ignored"]);
+}
+
+fn as_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn never_reached(plan: &Plan, code: i32, folder: &RunFolder) -> String {
+    format!(
+        "the child process ended with status {code} and never reached scenario `{}`; if `run` is \
+         called on a thread of its own or depends on what the environment says, name the test with \
+         `Scenario::in_test`. What it printed:\n{}",
+        plan.name,
+        folder.tail_of_output()
+    )
+}
+
+/// Asks the kernel to take the workload first when memory runs out. A process
+/// may always raise its own and its children's score.
+fn prefer_for_oom_kill(pid: i32) {
+    // Without this the kernel chooses by size, which most often is right too.
+    let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "900");
+}
+
+/// A child process that does not outlive its supervisor's interest.
+struct Workload(Child);
+
+impl Workload {
+    /// Waits for the end, which is made to come if it does not come by itself.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                kill_group(self.0.id() as i32); // What it left behind.
+                return Ok(status);
+            }
+            if since.elapsed() > END_WITHIN {
+                kill_group(self.0.id() as i32);
+                return self.0.wait();
+            }
+            std::thread::sleep(SETTLE_LOOK);
+        }
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        kill_group(self.0.id() as i32);
+        let _ = self.0.wait();
+    }
+}
+
+/// How the conversation with the workload ended.
+enum Outcome {
+    Completed,
+    Gone,
+    Panicked(String),
+    Hung { idle: Duration },
+}
+
+/// What was heard of the workload.
+enum Heard {
+    Report(Report),
+    Gone,
+    Hung { idle: Duration },
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    settings: Settings,
+    start: Instant,
+    child: Workload,
+    channel: Channel,
+    ledger: &'a Ledger,
+    sampler: &'a Sampler,
+    collector: Collector,
+    /// The books when they last had settled.
+    settled: Snapshot,
+}
+
+impl Session<'_> {
+    fn conduct(&mut self) -> Result<Outcome, Error> {
+        match self.listen()? {
+            Heard::Report(Report::Ready) => {}
+            other => return self.broken_off(other),
+        }
+        let mut round = 0;
+        loop {
+            round += 1;
+            self.sampler.round_is(round);
+            match self.ask(Order::Begin(round))? {
+                Heard::Report(Report::RoundEnded { failed }) => self.round_ended(round, failed),
+                other => return self.broken_off(other),
+            }
+            if round < self.plan.warmup + self.plan.rounds {
+                continue;
+            }
+            if let Some(outcome) = self.probe_until_decided()? {
+                return match outcome {
+                    Outcome::Completed => self.finish(),
+                    other => Ok(other),
+                };
+            }
+        }
+    }
+
+    /// Probes as the engine asks. `None` when it wants another round.
+    fn probe_until_decided(&mut self) -> Result<Option<Outcome>, Error> {
+        loop {
+            let books = self
+                .collector
+                .books(self.ledger, &self.settled, Ending::Completed, None);
+            match next_step(&books, &self.settings) {
+                Step::Stop => return Ok(Some(Outcome::Completed)),
+                Step::MoreRounds { .. } => return Ok(None),
+                Step::Probe(kind) => {
+                    if let Some(outcome) = self.probe(kind)? {
+                        return Ok(Some(outcome));
+                    }
+                }
+            }
+        }
+    }
+
+    fn probe(&mut self, kind: ProbeKind) -> Result<Option<Outcome>, Error> {
+        let live_before = self.collector.live(&self.settled);
+        let before = self.gauges();
+        let begun = Instant::now();
+        match kind {
+            ProbeKind::Trim => match self.ask(Order::Trim)? {
+                Heard::Report(Report::Trimmed) => {}
+                other => return self.broken_off(other).map(Some),
+            },
+            ProbeKind::Idle | ProbeKind::Replay | ProbeKind::Drain => {
+                let patience = Duration::from_millis(self.plan.patience_ms);
+                let settle = self.settle(patience, 10 * patience, live_before);
+                self.collector.final_settle = Some(settle);
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        self.settled = self.ledger.snapshot();
+        let live_after = self.collector.live(&self.settled);
+        let after = self.gauges();
+        self.collector.probes.push(Probe {
+            kind,
+            seconds,
+            live_before,
+            live_after,
+            before,
+            after,
+        });
+        Ok(None)
+    }
+
+    fn finish(&mut self) -> Result<Outcome, Error> {
+        // Gone already is a crash that `ask` would see; here only the end matters.
+        let _ = self.channel.order(Order::Finish);
+        Ok(Outcome::Completed)
+    }
+
+    fn round_ended(&mut self, number: u32, failed: Option<String>) {
+        let before = self.collector.live(&self.ledger.snapshot());
+        let quiet = Duration::from_millis(self.plan.quiet_ms);
+        let at_most = Duration::from_millis(self.plan.settle_ms);
+        let settle = self.settle(quiet, at_most, before);
+        self.settled = self.ledger.snapshot();
+        let gauges = self.gauges();
+        self.collector.add_round(EndedRound {
+            number,
+            failed,
+            settle,
+            at_seconds: self.start.elapsed().as_secs_f64(),
+            gauges,
+            snapshot: &self.settled,
+        });
+    }
+
+    /// Waits until the books have stood still for `quiet`, but no longer than `at_most`.
+    fn settle(&self, quiet: Duration, at_most: Duration, before: Amount) -> Settle {
+        let begun = Instant::now();
+        let mut operations = self.ledger.operations();
+        let mut still_since = Instant::now();
+        let settled = loop {
+            std::thread::sleep(SETTLE_LOOK);
+            let now = self.ledger.operations();
+            if now != operations {
+                operations = now;
+                still_since = Instant::now();
+            } else if still_since.elapsed() >= quiet {
+                break true;
+            }
+            if begun.elapsed() >= at_most {
+                break false;
+            }
+        };
+        Settle {
+            settled,
+            seconds: begun.elapsed().as_secs_f64(),
+            before,
+            after: self.collector.live(&self.ledger.snapshot()),
+        }
+    }
+
+    /// The gauges now, read for this moment and not by the sampler's clock.
+    fn gauges(&self) -> Option<crate::books::Gauges> {
+        let mut tree = Tree::new(self.child.0.id() as i32).ok()?;
+        tree.rescan();
+        let gauges = tree.read()?;
+        let rss_shmem = gauges.rss_shmem.saturating_sub(self.ledger.own_bytes());
+        Some(crate::books::Gauges {
+            rss_shmem,
+            ..gauges
+        })
+    }
+
+    fn ask(&mut self, order: Order) -> Result<Heard, Error> {
+        match self.channel.order(order) {
+            Ok(()) => self.listen(),
+            // The other end is closed; what it said last may still be there.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.listen(),
+            Err(error) => Err(failed_to("give the workload an order")(error)),
+        }
+    }
+
+    /// Waits for a report, the workload's end, or the watchdog.
+    fn listen(&mut self) -> Result<Heard, Error> {
+        let begun = Instant::now();
+        let mut progress = Progress::new();
+        let hang_after = Duration::from_millis(self.plan.hang_ms);
+        let round_at_most = self.plan.round_ms.map(Duration::from_millis);
+        loop {
+            if self.something_came()? {
+                let report = self.channel.next_report();
+                let report = report.map_err(failed_to("understand the workload"))?;
+                return Ok(report.map_or(Heard::Gone, Heard::Report));
+            }
+            // A descendant can hold the other end open after the workload's death.
+            if self
+                .child
+                .0
+                .try_wait()
+                .map_err(failed_to("wait for the workload"))?
+                .is_some()
+                && !self.something_came()?
+            {
+                return Ok(Heard::Gone);
+            }
+            let cpu_ms = self.sampler.latest().map_or(0, |gauges| gauges.cpu_ms);
+            let idle = progress.idle_for(self.ledger, cpu_ms);
+            if idle >= hang_after {
+                return Ok(Heard::Hung { idle });
+            }
+            if round_at_most.is_some_and(|limit| begun.elapsed() >= limit) {
+                return Ok(Heard::Hung {
+                    idle: begun.elapsed(),
+                });
+            }
+        }
+    }
+
+    fn something_came(&self) -> Result<bool, Error> {
+        let mut descriptors = [PollFd::new(&self.channel, PollFlags::IN)];
+        let timeout = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(LOOK.subsec_nanos()),
+        };
+        match poll(&mut descriptors, Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(failed_to("wait for the workload")(error.into())),
+        }
+    }
+
+    fn broken_off(&mut self, heard: Heard) -> Result<Outcome, Error> {
+        match heard {
+            Heard::Gone => Ok(Outcome::Gone),
+            Heard::Report(Report::Panicked(message)) => Ok(Outcome::Panicked(message)),
+            Heard::Hung { idle } => {
+                kill_group(self.child.0.id() as i32);
+                Ok(Outcome::Hung { idle })
+            }
+            Heard::Report(report) => Err(Error::BadChild {
+                problem: format!("the workload said {report:?} when that made no sense"),
+            }),
+        }
+    }
+}
+
+/// Tells work from waiting.
+struct Progress {
+    since: Instant,
+    looked: Instant,
+    operations: u64,
+    cpu_ms: u64,
+}
+
+impl Progress {
+    /// Between two looks at the books.
+    const LOOK: Duration = Duration::from_millis(200);
+    /// CPU below this share of one core is a process that waits.
+    const IDLE_SHARE: u64 = 50;
+
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            since: now,
+            looked: now,
+            operations: 0,
+            cpu_ms: 0,
+        }
+    }
+
+    /// How long there has been neither an allocation nor CPU worth the name.
+    fn idle_for(&mut self, ledger: &Ledger, cpu_ms: u64) -> Duration {
+        if self.looked.elapsed() >= Self::LOOK {
+            self.looked = Instant::now();
+            let operations = ledger.operations();
+            let idle_ms = self.since.elapsed().as_millis() as u64;
+            let worked = cpu_ms.saturating_sub(self.cpu_ms) > 20 + idle_ms / Self::IDLE_SHARE;
+            if operations != self.operations || worked {
+                *self = Self {
+                    operations,
+                    cpu_ms,
+                    ..Self::new()
+                };
+            }
+        }
+        self.since.elapsed()
+    }
+}
+
+fn how_it_ended(
+    plan: &Plan,
+    outcome: Outcome,
+    exit: ExitStatus,
+    found: &Found,
+    cgroup: Option<&Cgroup>,
+    kernel_kills: Option<u64>,
+) -> Ending {
+    match outcome {
+        Outcome::Completed => return Ending::Completed,
+        Outcome::Panicked(message) => return Ending::Panicked { message },
+        Outcome::Hung { idle } => {
+            return Ending::Hang {
+                idle_seconds: idle.as_secs_f64(),
+            };
+        }
+        Outcome::Gone => {}
+    }
+    if let Some(limit_bytes) = plan.limit_bytes {
+        let over = |peak_bytes, enforced_by| Ending::Limit {
+            limit_bytes,
+            peak_bytes,
+            enforced_by,
+        };
+        match cgroup {
+            Some(cgroup) if cgroup.kills() > 0 => {
+                return over(cgroup.peak().unwrap_or(found.highest_use), cgroup.kind());
+            }
+            None if found.killed_over_limit => {
+                return over(found.highest_use, LimitKind::Watchdog);
+            }
+            _ => {}
+        }
+    }
+    match (exit.signal(), exit.code()) {
+        (Some(signal), _) => {
+            let kernel_struck = matches!(
+                (kernel_kills, limit::kernel_kills()), (Some(before), Some(after)) if after > before
+            );
+            if signal == libc::SIGKILL && kernel_struck && cgroup.is_none() {
+                Ending::OomKilled
+            } else {
+                Ending::Signal { signal }
+            }
+        }
+        (None, code) => Ending::Exited {
+            code: code.unwrap_or(-1),
+        },
+    }
+}

@@ -1,0 +1,168 @@
+//! What growth goes with: rounds, threads, errors or the clock.
+
+use super::growth::{Repeating, View};
+use crate::books::{Amount, Books};
+
+/// What happened between two measured rounds, step by step as the series'.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Happened {
+    /// Threads created.
+    pub(super) threads: Vec<i64>,
+    /// Errors reported, a failed round counting as one at least.
+    pub(super) errors: Vec<i64>,
+    /// Seconds of wall clock; 0 where the clock cannot be read.
+    pub(super) seconds: Vec<f64>,
+}
+
+impl Happened {
+    /// Between the round at index `base` and the last one.
+    pub(super) fn from(books: &Books, base: usize) -> Self {
+        let mut out = Self::default();
+        for pair in books.rounds.get(base..).unwrap_or_default().windows(2) {
+            let threads = pair[1]
+                .threads_created
+                .saturating_sub(pair[0].threads_created);
+            out.threads.push(i64::try_from(threads).unwrap_or(i64::MAX));
+            let errors = pair[1].errors.max(u64::from(pair[1].failed.is_some()));
+            out.errors.push(i64::try_from(errors).unwrap_or(i64::MAX));
+            let seconds = pair[1].at_seconds - pair[0].at_seconds;
+            out.seconds.push(if seconds.is_finite() {
+                seconds.max(0.0)
+            } else {
+                0.0
+            });
+        }
+        out
+    }
+}
+
+/// The step from which `steps` is exactly so much per event, and how much.
+///
+/// Holds only where the events tell it from a constant per round: they differ
+/// from round to round within that span, with two rounds that have some at
+/// least, and either four rounds without any or three with different numbers
+/// or a third round with some.
+pub(super) fn per_event(steps: &[Amount], events: &[i64], view: View) -> Option<(usize, Amount)> {
+    let last = events.iter().take(steps.len()).rposition(|e| *e > 0)?;
+    let each = divided(view.of(*steps.get(last)?), events[last])?;
+    if each.bytes < 0 || each.blocks < 0 || each.is_zero() {
+        return None;
+    }
+    let n = steps.len().min(events.len());
+    let mut start = n;
+    while start > 0 && times(each, events[start - 1]) == Some(view.of(steps[start - 1])) {
+        start -= 1;
+    }
+    let span = &events[start..n];
+    let with = span.iter().filter(|e| **e > 0).count();
+    let without = span.len() - with;
+    let highest = span.iter().copied().max().unwrap_or(0);
+    let lowest = span.iter().copied().min().unwrap_or(0);
+    let enough = match view {
+        View::Both => with >= 3 || (with >= 2 && without >= 4),
+        View::Blocks | View::Bytes => with >= 4,
+    };
+    // In a span without a pause, the numbers themselves must tell: at least five of them.
+    let separates = highest != lowest && (without >= 2 || span.len() >= 5);
+    (enough && separates).then_some((start, each))
+}
+
+/// An amount divided without a rest.
+fn divided(a: Amount, by: i64) -> Option<Amount> {
+    (by > 0 && a.bytes % by == 0 && a.blocks % by == 0)
+        .then(|| Amount::new(a.bytes / by, a.blocks / by))
+}
+
+fn times(a: Amount, n: i64) -> Option<Amount> {
+    Some(Amount::new(
+        a.bytes.checked_mul(n)?,
+        a.blocks.checked_mul(n)?,
+    ))
+}
+
+/// Whether a constant number of events per round explains a constant step as
+/// well: in every step of the pattern as many, and the amount divides.
+pub(super) fn also_explains(pattern: &Repeating, events: &[i64]) -> bool {
+    let Some(span) = events.get(pattern.start..) else {
+        return false;
+    };
+    pattern.period == 1
+        && span.first().is_some_and(|first| {
+            *first > 0
+                && span.iter().all(|e| e == first)
+                && divided(pattern.per_period, *first).is_some()
+        })
+}
+
+/// How much per second, if the clock explains the steps far better than rounds do.
+///
+/// The times must differ (by a fifth of their mean), and what the clock leaves
+/// unexplained must be less than a quarter of what a constant leaves, or under
+/// one unit (the smallest step) in each round.
+pub(super) fn per_second(steps: &[i64], seconds: &[f64]) -> Option<f64> {
+    let n = steps.len().min(seconds.len());
+    if n < 6 {
+        return None;
+    }
+    let steps: Vec<f64> = steps[..n].iter().map(|s| *s as f64).collect();
+    let seconds = &seconds[..n];
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / n as f64;
+    let (mean_step, mean_time) = (mean(&steps), mean(seconds));
+    if mean_step <= 0.0 || mean_time <= 0.0 {
+        return None;
+    }
+    let spread = mean(
+        &seconds
+            .iter()
+            .map(|t| (t - mean_time) * (t - mean_time))
+            .collect::<Vec<_>>(),
+    )
+    .sqrt();
+    if spread < 0.2 * mean_time {
+        return None;
+    }
+    let products: f64 = steps.iter().zip(seconds).map(|(s, t)| s * t).sum();
+    let squares: f64 = seconds.iter().map(|t| t * t).sum();
+    let rate = products / squares;
+    let by_clock: f64 = steps
+        .iter()
+        .zip(seconds)
+        .map(|(s, t)| (s - rate * t) * (s - rate * t))
+        .sum();
+    let by_round: f64 = steps
+        .iter()
+        .map(|s| (s - mean_step) * (s - mean_step))
+        .sum();
+    (rate > 0.0 && by_clock < 0.25 * by_round).then_some(rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amounts(blocks: &[i64]) -> Vec<Amount> {
+        blocks.iter().map(|n| Amount::new(n * 40, *n)).collect()
+    }
+
+    #[test]
+    fn growth_per_error_is_told_from_growth_per_round() {
+        let errors = [0, 1, 0, 0, 2, 0, 1, 0];
+        let grown = amounts(&[9, 1, 0, 0, 2, 0, 1, 0]);
+        assert_eq!(
+            per_event(&grown, &errors, View::Both),
+            Some((1, Amount::new(40, 1)))
+        );
+        assert_eq!(per_event(&amounts(&[1; 8]), &errors, View::Both), None);
+        assert_eq!(per_event(&amounts(&[1; 8]), &[1; 8], View::Both), None);
+        assert_eq!(per_event(&grown, &[0; 8], View::Both), None);
+    }
+
+    #[test]
+    fn growth_per_second_needs_rounds_of_different_length() {
+        let seconds = [1.0, 2.0, 4.0, 1.0, 3.0, 2.0, 1.0];
+        let ticks = [10, 20, 40, 10, 30, 20, 10];
+        assert!(per_second(&ticks, &seconds).is_some_and(|rate| (rate - 10.0).abs() < 0.5));
+        assert_eq!(per_second(&[10; 7], &seconds), None);
+        assert_eq!(per_second(&ticks, &[1.0; 7]), None);
+    }
+}

@@ -1,0 +1,1001 @@
+//! Everything that was found in the books, before one class is chosen.
+
+use super::backlog::{self, Backlog, Queue};
+use super::class::Class;
+use super::finding::{Confirmation, Driver, Finding, Note};
+use super::fingerprint::fingerprint;
+use super::leaks::{self, Leaks};
+use super::ledger::{self, Ledger, Outcome, Row};
+use super::resident::{self, Resident, signed};
+use super::words;
+use super::{Judged, Power, Settings, Tried, Verdict};
+use crate::books::{Amount, Books, Ending, Gauges, Layer, LimitKind, Probe, ProbeKind};
+
+/// What was found.
+pub(super) struct Evidence<'a> {
+    pub(super) books: &'a Books,
+    pub(super) settings: &'a Settings,
+    pub(super) ledger: Ledger<'a>,
+    pub(super) leaks: Leaks,
+    /// Counted things that rise for good, from gauges and from the ledger.
+    pub(super) handles: Vec<Finding>,
+    /// Counted gauges that rose, and it cannot be told how it goes on.
+    pub(super) unclear_handles: Vec<(Layer, u32)>,
+    pub(super) refused: Vec<Finding>,
+    pub(super) queue: Queue,
+    pub(super) resident: Resident,
+    pub(super) dwell: Option<Dwell>,
+    notes: Vec<Note>,
+}
+
+/// Memory that came back after its round had ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Dwell {
+    /// The most that came back late, in bytes.
+    pub(super) bytes: i64,
+    /// In so many of the measured rounds.
+    pub(super) rounds: usize,
+    /// The longest wait, in seconds.
+    pub(super) seconds: f64,
+}
+
+impl<'a> Evidence<'a> {
+    /// Looks at every book.
+    pub(super) fn gather(books: &'a Books, settings: &'a Settings) -> Self {
+        let ledger = Ledger::read(books, settings);
+        let leaks = leaks::find(books, &ledger, settings);
+        let resident = resident::judge(books, &ledger, settings);
+        let mut evidence = Self {
+            books,
+            settings,
+            leaks,
+            handles: Vec::new(),
+            unclear_handles: Vec::new(),
+            refused: Vec::new(),
+            queue: backlog::judge(books, settings),
+            resident,
+            dwell: dwell(books, settings),
+            notes: Vec::new(),
+            ledger,
+        };
+        evidence.count_handles();
+        evidence.find_refusals();
+        evidence.explain_by_handles();
+        evidence.note_what_passes();
+        evidence
+    }
+
+    /// Threads and descriptors, as exact series of counts.
+    fn count_handles(&mut self) {
+        let (handles, memory) = std::mem::take(&mut self.leaks.leaks)
+            .into_iter()
+            .partition(|finding| finding.class == Class::HandleLeak);
+        self.leaks.leaks = memory;
+        self.handles = handles;
+        let gauges: [(Layer, fn(&Gauges) -> i64); 2] = [
+            (Layer::Threads, |g| signed(g.threads)),
+            (Layer::Fds, |g| signed(g.fds)),
+        ];
+        for (layer, of) in gauges {
+            let booked = self.ledger.layers.iter().any(|row| row.layer == layer);
+            let Some(values) = resident::gauge(self.books, self.ledger.base, of) else {
+                continue;
+            };
+            if booked || self.ledger.steps < self.wide(self.settings.min_rounds) {
+                continue;
+            }
+            let values: Vec<Amount> = values.iter().map(|n| Amount::new(0, *n)).collect();
+            let born = vec![Amount::ZERO; self.ledger.steps];
+            let outcome = ledger::outcome(
+                layer,
+                &values,
+                &born,
+                &self.ledger.happened,
+                self.settings,
+                false,
+            );
+            match outcome {
+                Outcome::Leak(growth) => {
+                    let row = Row::counted(layer, values, growth.clone());
+                    let (finding, _) = leaks::finding(self.books, &self.ledger, &row, &growth);
+                    self.handles.push(finding);
+                }
+                Outcome::Unclear { more, .. } => self.unclear_handles.push((layer, more)),
+                Outcome::Stopped { total, .. } => self.notes.push(Note {
+                    class: Some(Class::Cache),
+                    layer: Some(layer),
+                    phase: None,
+                    amount: total,
+                    sentence: format!(
+                        "{} came and stayed, then it stopped",
+                        leaks::amount(layer, total)
+                    ),
+                }),
+                Outcome::Flat | Outcome::Below(_) | Outcome::Moved => {}
+            }
+        }
+    }
+
+    fn wide(&self, n: u32) -> usize {
+        usize::try_from(n).unwrap_or(usize::MAX)
+    }
+
+    /// Refused releases: the cause of a leak in their layer, or a leak of their
+    /// own where no book shows the layer and it happened in two rounds or more.
+    fn find_refusals(&mut self) {
+        let first = self
+            .books
+            .rounds
+            .get(self.ledger.base + 1)
+            .map_or(0, |round| round.round);
+        let mut groups: std::collections::BTreeMap<(Layer, &str, &str, &str), (Vec<u32>, u64)> =
+            std::collections::BTreeMap::new();
+        for refusal in &self.books.refusals {
+            if refusal.count > 0 {
+                let group = groups
+                    .entry((
+                        refusal.layer,
+                        &refusal.phase,
+                        &refusal.call,
+                        &refusal.status,
+                    ))
+                    .or_default();
+                group.0.push(refusal.round);
+                group.1 = group.1.saturating_add(refusal.count);
+            }
+        }
+        for ((layer, phase, call, status), (mut rounds, count)) in groups {
+            rounds.sort_unstable();
+            rounds.dedup();
+            let times = words::count(i64::try_from(count).unwrap_or(i64::MAX), "time");
+            let cause = format!("{call} was refused {times}: {status}");
+            let mut explains = false;
+            for finding in self.leaks.leaks.iter_mut().chain(&mut self.handles) {
+                if finding.layer == layer && finding.cause.is_none() {
+                    finding.cause = Some(cause.clone());
+                    finding.confirmed.push(Confirmation::RefusedRelease);
+                    finding.confirmed.sort_unstable();
+                    finding.sentence = format!("{}; {cause}", finding.sentence);
+                    explains = true;
+                }
+            }
+            let booked = self.ledger.layers.iter().any(|row| row.layer == layer);
+            let measured: Vec<u32> = rounds.into_iter().filter(|round| *round >= first).collect();
+            if explains || booked || measured.len() < 2 {
+                if !explains {
+                    self.notes.push(Note {
+                        class: None,
+                        layer: Some(layer),
+                        phase: Some(phase.to_owned()),
+                        amount: Amount::ZERO,
+                        sentence: format!("in phase {phase}, {cause}"),
+                    });
+                }
+                continue;
+            }
+            let class = if layer.is_counted() {
+                Class::HandleLeak
+            } else {
+                Class::Leak
+            };
+            self.refused.push(Finding {
+                class,
+                layer,
+                phase: phase.to_owned(),
+                site: None,
+                driver: Driver::Unknown,
+                per_driver: None,
+                also_fits: Vec::new(),
+                since_round: measured.first().copied(),
+                over_rounds: u32::try_from(self.ledger.steps).unwrap_or(u32::MAX),
+                total: Amount::new(0, i64::try_from(count).unwrap_or(i64::MAX)),
+                per_item: None,
+                confirmed: vec![Confirmation::RefusedRelease],
+                fingerprint: fingerprint(layer, phase, None),
+                sentence: format!(
+                    "{layer} memory of phase {phase} is not released, because {cause}, in rounds {}",
+                    words::rounds(&measured)
+                ),
+                cause: Some(cause),
+                born_in: measured,
+            });
+        }
+    }
+
+    /// A lost handle keeps a little heap of its own: told once, with the handle.
+    fn explain_by_handles(&mut self) {
+        let keeps: i128 = self
+            .handles
+            .iter()
+            .map(|finding| {
+                let each = match finding.layer {
+                    Layer::Fds => self.settings.handle_keeps_bytes / 4,
+                    _ => self.settings.handle_keeps_bytes,
+                };
+                i128::from(finding.total.blocks) * i128::from(each)
+            })
+            .sum();
+        let leaked: i128 = self
+            .leaks
+            .leaks
+            .iter()
+            .map(|f| i128::from(f.total.bytes))
+            .sum();
+        if !self.handles.is_empty() && leaked <= keeps {
+            for finding in std::mem::take(&mut self.leaks.leaks) {
+                self.notes.push(Note {
+                    class: Some(Class::Leak),
+                    layer: Some(finding.layer),
+                    phase: Some(finding.phase),
+                    amount: finding.total,
+                    sentence: format!(
+                        "{}; small enough to be what the lost handles keep",
+                        finding.sentence
+                    ),
+                });
+            }
+        }
+    }
+
+    /// Growth at round ends that goes with the items still waiting then.
+    pub(super) fn waiting_explains_growth(&self) -> bool {
+        let Queue::Backlog(queue) = self.queue else {
+            return false;
+        };
+        let at_end = |round: u32| {
+            self.books
+                .queue
+                .iter()
+                .rfind(|s| s.round == round)
+                .map(|s| s.produced.saturating_sub(s.consumed))
+        };
+        let rounds = self
+            .books
+            .rounds
+            .get(self.ledger.base..)
+            .unwrap_or_default();
+        let (Some(first), Some(last)) = (rounds.first(), rounds.last()) else {
+            return false;
+        };
+        let (Some(first), Some(last)) = (at_end(first.round), at_end(last.round)) else {
+            return false;
+        };
+        let waits = last.saturating_sub(first) as f64 * queue.bytes_each;
+        let grown: f64 = self.leaks.leaks.iter().map(|f| f.total.bytes as f64).sum();
+        last > first && waits >= 0.5 * grown
+    }
+
+    fn note_what_passes(&mut self) {
+        let ledger = &self.ledger;
+        for row in ledger.rows.iter().filter(|row| row.site.is_none()) {
+            let (class, total, sentence) = match &row.outcome {
+                Outcome::Stopped { total, last } => {
+                    let round = self
+                        .books
+                        .rounds
+                        .get(ledger.base + 1 + last)
+                        .map_or(0, |round| round.round);
+                    (
+                        Some(Class::Cache),
+                        *total,
+                        format!(
+                            "{} memory of phase {} grew by {} and stopped after round {round}",
+                            row.layer,
+                            row.phase,
+                            leaks::amount(row.layer, *total)
+                        ),
+                    )
+                }
+                Outcome::Below(total) if !total.is_zero() => (
+                    None,
+                    *total,
+                    format!(
+                        "{} memory of phase {} grew by {} in {}, which is below the floor of {} per round",
+                        row.layer,
+                        row.phase,
+                        leaks::amount(row.layer, *total),
+                        words::many(ledger.steps, "round"),
+                        words::size_u64(self.settings.floor_bytes_per_round)
+                    ),
+                ),
+                Outcome::Moved => (
+                    None,
+                    Amount::ZERO,
+                    format!(
+                        "{} memory of phase {} grew by what another phase gave up",
+                        row.layer, row.phase
+                    ),
+                ),
+                _ => continue,
+            };
+            self.notes.push(Note {
+                class,
+                layer: Some(row.layer),
+                phase: Some(row.phase.to_owned()),
+                amount: total,
+                sentence,
+            });
+        }
+        if let Some(dwell) = self.dwell {
+            self.notes.push(Note {
+                class: Some(Class::Dwell),
+                layer: None,
+                phase: None,
+                amount: Amount::new(dwell.bytes, 0),
+                sentence: dwell.sentence(),
+            });
+        }
+        if let Some(kept) = self.resident.kept {
+            let (class, sentence) = kept_sentence(kept);
+            self.notes.push(Note {
+                class,
+                layer: Some(Layer::Anon),
+                phase: None,
+                amount: Amount::new(kept.bytes, 0),
+                sentence,
+            });
+        }
+        if self.resident.file_growth > signed(self.settings.gauge_floor_bytes) {
+            self.notes.push(Note {
+                class: None,
+                layer: Some(Layer::File),
+                phase: None,
+                amount: Amount::new(self.resident.file_growth, 0),
+                sentence: format!(
+                    "resident file pages grew by {}; the kernel can take them back",
+                    words::size(self.resident.file_growth)
+                ),
+            });
+        }
+        let health = &self.books.health;
+        if health.samples_missed > health.samples {
+            self.notes.push(Note {
+                class: None,
+                layer: None,
+                phase: None,
+                amount: Amount::ZERO,
+                sentence: format!(
+                    "{} of {} samples were missed; peaks between them were not seen",
+                    health.samples_missed,
+                    health.samples.saturating_add(health.samples_missed)
+                ),
+            });
+        }
+    }
+
+    /// Every memory or handle finding that fails, the gravest first.
+    fn exact_findings(&self) -> Vec<Finding> {
+        [&self.leaks.leaks, &self.refused, &self.handles]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    fn trusted(&self) -> bool {
+        let health = &self.books.health;
+        health.attached && health.lost == 0 && self.ledger.broken == 0
+    }
+
+    /// The sentence of a hang.
+    pub(super) fn hang(&self, idle_seconds: f64) -> String {
+        format!(
+            "no progress for {idle_seconds:.0} s after {}: no round ended, nothing was allocated, no CPU was used",
+            words::many(self.books.rounds.len(), "round")
+        )
+    }
+
+    /// The sentence of a crash.
+    pub(super) fn crash(&self) -> String {
+        let how = match &self.books.ending {
+            Ending::Signal { signal } => match signal {
+                9 => "was killed by signal 9 (SIGKILL), not by this run's limit".to_owned(),
+                6 => "aborted (signal 6)".to_owned(),
+                11 => "died of signal 11 (segmentation fault)".to_owned(),
+                signal => format!("died of signal {signal}"),
+            },
+            Ending::Exited { code } => {
+                format!("exited with status {code} before its rounds were done")
+            }
+            Ending::Panicked { message } => format!("panicked: {message}"),
+            _ => "died".to_owned(),
+        };
+        format!(
+            "the workload {how}; {} had ended and {} booked",
+            words::many(self.books.rounds.len(), "round"),
+            if self.books.rounds.len() == 1 {
+                "is"
+            } else {
+                "are"
+            },
+        )
+    }
+
+    /// Class and sentence of a run that was killed for its memory.
+    pub(super) fn killed(&self) -> (Class, String) {
+        let killed = match &self.books.ending {
+            Ending::Limit {
+                limit_bytes,
+                peak_bytes,
+                enforced_by,
+            } => {
+                let by = match enforced_by {
+                    LimitKind::CgroupV1 | LimitKind::CgroupV2 => "its cgroup",
+                    LimitKind::Watchdog => "the watchdog",
+                };
+                format!(
+                    "killed by {by} at {} with a limit of {}",
+                    words::size_u64(*peak_bytes),
+                    words::size_u64(*limit_bytes)
+                )
+            }
+            _ => "killed by the kernel for lack of memory".to_owned(),
+        };
+        if let Queue::Backlog(queue) = &self.queue
+            && (self.leaks.leaks.is_empty() || self.waiting_explains_growth())
+        {
+            return (Class::Backlog, format!("{}; {killed}", queue.sentence()));
+        }
+        if self.trusted()
+            && let Some(leak) = self.leaks.leaks.first().or(self.refused.first())
+        {
+            return (Class::Leak, format!("{}; {killed}", leak.sentence));
+        }
+        let steps = self.ledger.steps;
+        let floor = if steps == 0 {
+            "no two rounds ended that could tell whether the floor is flat".to_owned()
+        } else {
+            format!(
+                "what is alive after a round did not rise for good over {}",
+                words::many(steps + 1, "round")
+            )
+        };
+        (
+            Class::Ceiling,
+            format!("the peak passes the limit: {killed}; {floor}"),
+        )
+    }
+
+    /// Class, sentence and what is missing, of a run that ended as told.
+    pub(super) fn completed(&self) -> (Class, String, Vec<String>) {
+        let hard = self.untrusted();
+        if !hard.is_empty() {
+            let sentence = format!("no verdict: {}", hard.join("; "));
+            return (Class::Inconclusive, sentence, hard);
+        }
+        if let Some((class, sentence)) = self.failing() {
+            return (class, sentence, Vec::new());
+        }
+        let missing = self.unclear();
+        if !missing.is_empty() {
+            let sentence = format!("no verdict: {}", missing.join("; "));
+            return (Class::Inconclusive, sentence, missing);
+        }
+        let (class, sentence) = self.passing();
+        (class, sentence, Vec::new())
+    }
+
+    /// What makes the exact books worthless.
+    fn untrusted(&self) -> Vec<String> {
+        let health = &self.books.health;
+        let mut missing = Vec::new();
+        if !health.attached {
+            missing.push("the workload never reported to the ledger".to_owned());
+        }
+        if health.lost > 0 {
+            missing.push(format!(
+                "{} could not be booked",
+                words::count(i64::try_from(health.lost).unwrap_or(i64::MAX), "operation")
+            ));
+        }
+        if self.ledger.broken > 0 {
+            missing.push(format!(
+                "{} of the ledger do not have a value for each round",
+                words::many(self.ledger.broken, "series").replace("seriess", "series")
+            ));
+        }
+        let steps = self.ledger.steps;
+        let needed = self.wide(self.settings.min_rounds);
+        if steps < needed {
+            missing.push(format!(
+                "{} could be judged, {} more would do",
+                words::many(steps, "round"),
+                words::many(needed - steps, "round"),
+            ));
+        }
+        missing
+    }
+
+    fn failing(&self) -> Option<(Class, String)> {
+        let queue = match &self.queue {
+            Queue::Backlog(queue) => Some(queue),
+            _ => None,
+        };
+        if let Some(queue) = queue
+            && self.waiting_explains_growth()
+        {
+            return Some((Class::Backlog, queue.sentence()));
+        }
+        if let Some(finding) = self.exact_findings().first() {
+            return Some((finding.class, finding.sentence.clone()));
+        }
+        if let Some(late) = self.leaks.late.first() {
+            return Some((Class::Backlog, late.sentence.clone()));
+        }
+        if let Some(queue) = queue {
+            return Some((Class::Backlog, queue.sentence()));
+        }
+        let proven = self
+            .resident
+            .growing
+            .iter()
+            .find(|growing| growing.witness.is_some() && !growing.too_few);
+        if let Some(growing) = proven {
+            return Some((
+                Class::UnexplainedGrowth,
+                growing.sentence(self.ledger.steps),
+            ));
+        }
+        self.ceiling().map(|sentence| (Class::Ceiling, sentence))
+    }
+
+    fn ceiling(&self) -> Option<String> {
+        let limit = self.books.limit_bytes.or(self.settings.limit_bytes)?;
+        let peak = self
+            .books
+            .rounds
+            .iter()
+            .filter_map(|round| {
+                Some((
+                    round.gauges.as_ref()?.rss_peak.max(round.peak_bytes),
+                    round.round,
+                ))
+            })
+            .max_by_key(|(peak, round)| (*peak, std::cmp::Reverse(*round)))?;
+        (peak.0 > limit).then(|| {
+            format!(
+                "the peak passes the limit: {} in round {} with a limit of {}, and what is alive after a round does not rise for good",
+                words::size_u64(peak.0),
+                peak.1,
+                words::size_u64(limit)
+            )
+        })
+    }
+
+    /// What a pass would need.
+    fn unclear(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        for row in self.ledger.rows.iter().filter(|row| row.site.is_none()) {
+            if let Outcome::Unclear {
+                total,
+                more,
+                slowing,
+            } = &row.outcome
+                && !(*slowing && self.replay_adds_nothing())
+                && !leaks::came_back(self.books, row, 0, *total)
+            {
+                let why = if *slowing {
+                    "ever less, as a cache does that still fills"
+                } else {
+                    "over too few rounds to call it a leak or a cache"
+                };
+                missing.push(format!(
+                    "{} memory of phase {} still grows ({} in {}), {why}; {} more would decide",
+                    row.layer,
+                    row.phase,
+                    leaks::amount(row.layer, *total),
+                    words::many(self.ledger.steps, "round"),
+                    words::count(i64::from(*more), "round"),
+                ));
+            }
+        }
+        for (layer, more) in &self.unclear_handles {
+            missing.push(format!(
+                "the number of {}s still grows; {} more would decide",
+                leaks::thing(*layer),
+                words::count(i64::from(*more), "round"),
+            ));
+        }
+        let warmup = self.wide(self.books.warmup).min(self.books.rounds.len());
+        if ledger::mostly_unsettled(self.books, warmup) {
+            missing.push("the books did not settle after most rounds".to_owned());
+        }
+        for what in &self.books.health.unreadable {
+            missing.push(format!("unreadable: {what}"));
+        }
+        if self.resident.read * 2 < self.resident.rounds {
+            missing.push(format!(
+                "resident memory could be read after {} of {}",
+                self.resident.read,
+                words::many(self.resident.rounds, "round")
+            ));
+        }
+        for growing in &self.resident.growing {
+            if !growing.too_few && growing.witness.is_none() {
+                missing.push(format!(
+                    "{}, and no second witness (a trim probe, the mappings) was heard",
+                    growing.sentence(self.ledger.steps)
+                ));
+            }
+        }
+        missing
+    }
+
+    fn replay_adds_nothing(&self) -> bool {
+        self.books
+            .probes
+            .iter()
+            .any(|p| p.kind == ProbeKind::Replay && (p.live_after - p.live_before).bytes <= 0)
+    }
+
+    /// The class that passes: late releases first; else whichever keeps the most.
+    fn passing(&self) -> (Class, String) {
+        if let Some(dwell) = self.dwell {
+            return (Class::Dwell, dwell.sentence());
+        }
+        let cached: Amount = self
+            .ledger
+            .rows
+            .iter()
+            .filter(|row| row.site.is_none() && !row.layer.is_counted())
+            .filter_map(|row| match &row.outcome {
+                Outcome::Stopped { total, .. } | Outcome::Unclear { total, .. } => Some(*total),
+                _ => None,
+            })
+            .sum();
+        let grown = self.settings.matters(cached, 1);
+        if let Some(kept) = self.resident.kept
+            && kept.bytes > cached.bytes
+            && let (Some(class), sentence) = kept_sentence(kept)
+        {
+            return (class, sentence);
+        }
+        if grown {
+            let what = self
+                .notes
+                .iter()
+                .filter(|note| note.class == Some(Class::Cache))
+                .max_by_key(|note| self.settings.cost(note.amount))
+                .map_or_else(String::new, |note| format!(": {}", note.sentence));
+            return (
+                Class::Cache,
+                format!("live memory grew once and stopped{what}"),
+            );
+        }
+        (
+            Class::Clean,
+            format!(
+                "all memory came back after each of {}",
+                words::many(self.ledger.steps, "measured round")
+            ),
+        )
+    }
+
+    /// Puts it all together.
+    pub(super) fn into_verdict(
+        self,
+        class: Class,
+        sentence: String,
+        missing: Vec<String>,
+    ) -> Verdict {
+        let mut findings = Vec::new();
+        if self.trusted() && self.ledger.steps >= self.wide(self.settings.min_rounds) {
+            findings = self.exact_findings();
+        }
+        findings.extend(self.leaks.late.iter().cloned().map(|mut late| {
+            late.class = Class::Backlog;
+            late.confirmed.push(Confirmation::GoneAfterDraining);
+            late
+        }));
+        if let Queue::Backlog(queue) = &self.queue {
+            findings.push(queue.finding());
+        }
+        for growing in &self.resident.growing {
+            if growing.witness.is_some() && !growing.too_few {
+                findings.push(growing.finding(self.ledger.steps));
+            }
+        }
+        // The finding that decided comes first.
+        findings.sort_by_key(|finding| finding.class != class);
+        let tried = self.tried();
+        let judged = self.judged();
+        let power = self.power();
+        Verdict {
+            class,
+            sentence,
+            findings,
+            notes: self.notes,
+            judged,
+            power,
+            tried,
+            missing,
+        }
+    }
+
+    fn judged(&self) -> Judged {
+        let books = self.books;
+        let exist = books.series.len() + books.sites.len() + GAUGES;
+        let gauges = if self.resident.read > 0 && self.resident.read * 2 >= self.resident.rounds {
+            GAUGES
+        } else {
+            0
+        };
+        let judged = if self.books.health.attached {
+            exist - GAUGES - self.ledger.broken.min(exist - GAUGES) + gauges
+        } else {
+            gauges
+        };
+        Judged {
+            series_judged: judged as u64,
+            series_exist: exist as u64,
+            rounds_judged: self.ledger.steps as u64,
+            rounds_ended: books.rounds.len() as u64,
+        }
+    }
+
+    /// What the noise of this run hides: a loss must outgrow twice the deepest
+    /// fall of any series that does not leak.
+    fn power(&self) -> Option<Power> {
+        let steps = self.ledger.steps;
+        if !self.trusted() || steps < self.wide(self.settings.min_rounds) {
+            return None;
+        }
+        let fall = |of: fn(&Amount) -> i64| {
+            let rows = self.ledger.rows.iter().filter(|row| row.site.is_none());
+            rows.map(|row| {
+                let values: Vec<i64> = row.values.iter().map(of).collect();
+                ledger::deepest_fall(&values).unsigned_abs()
+            })
+            .max()
+            .unwrap_or(0)
+        };
+        let hides = |fall: u64| fall.saturating_mul(2).div_ceil(steps as u64);
+        let settings = self.settings;
+        let gauge = (steps >= self.wide(settings.gauge_even_rounds) && self.resident.read > 0)
+            .then(|| settings.gauge_floor_bytes.div_ceil(steps as u64));
+        let by_cost = settings
+            .floor_bytes_per_round
+            .div_ceil(settings.block_cost.max(1));
+        Some(Power {
+            blocks_per_round: hides(fall(|a| a.blocks)).max(by_cost).max(1),
+            bytes_per_round: hides(fall(|a| a.bytes)).max(settings.floor_bytes_per_round),
+            gauge_bytes_per_round: gauge,
+        })
+    }
+
+    fn tried(&self) -> Vec<Tried> {
+        let mut tried = Vec::new();
+        let rounds = &self.books.rounds;
+        if !rounds.is_empty() {
+            let settled = rounds.iter().filter(|round| round.settle.settled).count();
+            tried.push(Tried {
+                what: "waiting after each round for the books to settle".to_owned(),
+                showed: format!(
+                    "{settled} of {} settled",
+                    words::many(rounds.len(), "round")
+                ),
+            });
+        }
+        if let Some(settle) = self.books.final_settle {
+            let fell = settle.before - settle.after;
+            tried.push(Tried {
+                what: format!("waiting {:.1} s after the last round", settle.seconds),
+                showed: live_change(fell),
+            });
+        }
+        tried.extend(self.books.probes.iter().map(|probe| {
+            let what = match probe.kind {
+                ProbeKind::Idle => "idling without work",
+                ProbeKind::Trim => "malloc_trim(0)",
+                ProbeKind::Replay => "the same inputs again",
+                ProbeKind::Drain => "stopping the producers and emptying the queue",
+            };
+            Tried {
+                what: what.to_owned(),
+                showed: showed(probe),
+            }
+        }));
+        tried
+    }
+}
+
+/// Gauges that count as series of their own: private, file, shared and huge
+/// pages, swap, threads, file descriptors.
+const GAUGES: usize = 7;
+
+fn live_change(fell: Amount) -> String {
+    if fell.bytes > 0 {
+        format!("live memory fell by {}", words::count(fell.bytes, "byte"))
+    } else if fell.bytes < 0 {
+        format!(
+            "live memory rose by {}",
+            words::count(fell.bytes.saturating_neg(), "byte")
+        )
+    } else {
+        "live memory did not move".to_owned()
+    }
+}
+
+fn showed(probe: &Probe) -> String {
+    let live = live_change(probe.live_before - probe.live_after);
+    match (&probe.before, &probe.after) {
+        (Some(before), Some(after)) => {
+            let fell = resident::private(before).saturating_sub(resident::private(after));
+            let resident = if fell >= 0 {
+                format!("fell by {}", words::size(fell))
+            } else {
+                format!("rose by {}", words::size(fell.saturating_neg()))
+            };
+            format!("{live}, resident memory {resident}")
+        }
+        _ => format!("{live}, resident memory could not be read"),
+    }
+}
+
+/// Memory that came back late: in half of the measured rounds, or in the last long wait.
+fn dwell(books: &Books, settings: &Settings) -> Option<Dwell> {
+    let warmup = usize::try_from(books.warmup).unwrap_or(usize::MAX);
+    let measured = books.rounds.get(warmup..).unwrap_or_default();
+    let peak = books
+        .rounds
+        .iter()
+        .map(|round| round.peak_bytes)
+        .max()
+        .unwrap_or(0);
+    let floor = (peak as f64 * settings.dwell_floor_share).max(settings.dwell_floor_bytes as f64);
+    let late = |settle: &crate::books::Settle| {
+        let bytes = (settle.before - settle.after).bytes;
+        ((bytes as f64) >= floor).then_some((bytes, settle.seconds))
+    };
+    let rounds: Vec<(i64, f64)> = measured.iter().filter_map(|r| late(&r.settle)).collect();
+    let last = books.final_settle.as_ref().and_then(late);
+    let idle = books
+        .probes
+        .iter()
+        .filter(|p| p.kind == ProbeKind::Idle)
+        .find_map(|p| {
+            let bytes = (p.live_before - p.live_after).bytes;
+            ((bytes as f64) >= floor).then_some((bytes, p.seconds))
+        });
+    let often = !rounds.is_empty() && rounds.len() * 2 >= measured.len();
+    if !often && last.is_none() && idle.is_none() {
+        return None;
+    }
+    let all = || rounds.iter().chain(&last).chain(&idle);
+    Some(Dwell {
+        bytes: all().map(|(bytes, _)| *bytes).max().unwrap_or(0),
+        rounds: rounds.len(),
+        seconds: all()
+            .map(|(_, s)| *s)
+            .filter(|s| s.is_finite())
+            .fold(0.0, f64::max),
+    })
+}
+
+impl Dwell {
+    fn sentence(&self) -> String {
+        let when = if self.rounds > 0 {
+            format!("after {} had ended", words::many(self.rounds, "round"))
+        } else {
+            "after the last round had ended".to_owned()
+        };
+        format!(
+            "all memory came back, but late: up to {} were released {when}, within {:.1} s",
+            words::size(self.bytes),
+            self.seconds
+        )
+    }
+}
+
+fn kept_sentence(kept: resident::Kept) -> (Option<Class>, String) {
+    let above = format!(
+        "resident memory stays {} above live memory",
+        words::size(kept.bytes)
+    );
+    match kept.trim {
+        None => (None, format!("{above}; a trim would tell why")),
+        Some(trim) if trim.most => (
+            Some(Class::Retention),
+            format!(
+                "live memory is flat and the allocator keeps what was freed: {above}, and a trim returned {}",
+                words::size(trim.returned)
+            ),
+        ),
+        Some(trim) => (
+            Some(Class::Fragmentation),
+            format!(
+                "live memory is flat and the allocator cannot give back what was freed: {above}, and a trim returned only {}",
+                words::size(trim.returned.max(0))
+            ),
+        ),
+    }
+}
+
+impl Backlog {
+    fn sentence(&self) -> String {
+        let allowed = match self.allowed {
+            Some(allowed) => format!(
+                "where {} may wait by design",
+                i64::try_from(allowed).unwrap_or(i64::MAX)
+            ),
+            None => "more than half of the round's".to_owned(),
+        };
+        format!(
+            "finished items pile up in front of their consumer: {} waited at once in round {}, {allowed}, each holding about {}{}",
+            words::count(i64::try_from(self.most).unwrap_or(i64::MAX), "item"),
+            self.round,
+            words::size(self.bytes_each as i64),
+            if self.drained {
+                "; all was back when the queue was empty"
+            } else {
+                ""
+            },
+        )
+    }
+
+    fn finding(&self) -> Finding {
+        let mut confirmed = vec![Confirmation::FollowsWaitingItems];
+        if self.drained {
+            confirmed.push(Confirmation::GoneAfterDraining);
+        }
+        Finding {
+            class: Class::Backlog,
+            layer: Layer::RustHeap,
+            phase: String::new(),
+            site: None,
+            driver: Driver::Unknown,
+            per_driver: None,
+            also_fits: Vec::new(),
+            born_in: vec![self.round],
+            since_round: Some(self.round),
+            over_rounds: 1,
+            total: Amount::new((self.bytes_each * self.most as f64) as i64, 0),
+            per_item: None,
+            cause: None,
+            confirmed,
+            fingerprint: "backlog".to_owned(),
+            sentence: self.sentence(),
+        }
+    }
+}
+
+impl resident::Growing {
+    fn sentence(&self, steps: usize) -> String {
+        let maps = if self.maps.is_empty() {
+            String::new()
+        } else {
+            format!(" in {}", words::list(&self.maps))
+        };
+        format!(
+            "{} memory grows by about {} per round ({} to {}; {} in {}){maps}, and no ledger explains it",
+            self.layer,
+            words::size(self.per_round as i64),
+            words::size(self.lower as i64),
+            words::size(self.upper as i64),
+            words::size(self.total),
+            words::many(steps, "round"),
+        )
+    }
+
+    fn finding(&self, steps: usize) -> Finding {
+        let site = (!self.maps.is_empty()).then(|| self.maps.join(";"));
+        Finding {
+            class: Class::UnexplainedGrowth,
+            layer: self.layer,
+            phase: String::new(),
+            driver: Driver::PerRound,
+            per_driver: None,
+            also_fits: Vec::new(),
+            born_in: Vec::new(),
+            since_round: None,
+            over_rounds: u32::try_from(steps).unwrap_or(u32::MAX),
+            total: Amount::new(self.total, 0),
+            per_item: None,
+            cause: None,
+            confirmed: self.witness.into_iter().collect(),
+            fingerprint: fingerprint(self.layer, "", site.as_deref()),
+            sentence: self.sentence(steps),
+            site,
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The shape of an exact series: whether it rises for good, when, and by what step.
+//!
+//! Two views of the same numbers are used. A *step* is the difference between
+//! two rounds. A *rise* is a step after which the series never again falls to
+//! where it had been before: everything earlier is lower than everything later.
+//! Blocks that come and go make steps in plenty and hardly ever a rise, however
+//! they vary: among n values in random order, one is expected at each end and
+//! none between. A leak makes a rise each time.
+
+use crate::books::Amount;
+
+/// The longest pattern of rounds that is looked for.
+pub(super) const LONGEST_PERIOD: usize = 16;
+
+/// What of an amount must repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// Bytes and blocks.
+    Both,
+    /// Blocks alone, where sizes vary.
+    Blocks,
+    /// Bytes alone, where one block becomes larger.
+    Bytes,
+}
+
+impl View {
+    /// The part of an amount that this view looks at.
+    pub(super) fn of(self, a: Amount) -> Amount {
+        match self {
+            Self::Both => a,
+            Self::Blocks => Amount::new(0, a.blocks),
+            Self::Bytes => Amount::new(a.bytes, 0),
+        }
+    }
+}
+
+/// Steps that repeat until the end of the series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Repeating {
+    /// The first step of the pattern.
+    pub(super) start: usize,
+    /// Steps after which it repeats; 1 is the same step each time.
+    pub(super) period: usize,
+    /// The sum of one period.
+    pub(super) per_period: Amount,
+    /// Whether only one step of a period differs from zero.
+    pub(super) single: bool,
+    /// Whether there is enough of it to be no coincidence.
+    pub(super) proven: bool,
+}
+
+/// The differences between neighbours.
+pub(super) fn steps(values: &[Amount]) -> Vec<Amount> {
+    values.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+/// Where the series rises for good, and by how much: (index of the step, amount).
+pub(super) fn rises(values: &[i64]) -> Vec<(usize, i64)> {
+    let mut lowest_later = vec![i64::MAX; values.len()];
+    let mut lowest = i64::MAX;
+    for (at, value) in values.iter().enumerate().rev() {
+        lowest = lowest.min(*value);
+        lowest_later[at] = lowest;
+    }
+    let mut out = Vec::new();
+    let mut highest = i64::MIN;
+    for at in 1..values.len() {
+        highest = highest.max(values[at - 1]);
+        if lowest_later[at] > highest {
+            out.push((at - 1, lowest_later[at].saturating_sub(highest)));
+        }
+    }
+    out
+}
+
+/// The pattern with the shortest period that repeats until the end and adds something.
+///
+/// Proven is: the same step four times where that is every step, else five
+/// times; a pattern whose every step adds, twice and over six steps; else four
+/// additions of the same amount at the same distance. A pattern that covers less
+/// than half of the steps needs eight steps, four periods or six additions. One
+/// with a constant step three times, or three additions, is returned and not
+/// proven.
+pub(super) fn repeating(steps: &[Amount], view: View) -> Option<Repeating> {
+    let n = steps.len();
+    let mut weak = None;
+    for period in 1..=LONGEST_PERIOD.min(n) {
+        let mut start = n - period;
+        while start > 0 && view.of(steps[start - 1]) == view.of(steps[start - 1 + period]) {
+            start -= 1;
+        }
+        let cycle = &steps[n - period..];
+        let sum: Amount = cycle.iter().copied().map(|a| view.of(a)).sum();
+        if !adds(sum) {
+            continue;
+        }
+        let length = n - start;
+        let nonzero = cycle.iter().filter(|a| !view.of(**a).is_zero()).count();
+        let every_step_adds = cycle.iter().all(|a| adds(view.of(*a)));
+        let events = steps[start..]
+            .iter()
+            .filter(|a| !view.of(**a).is_zero())
+            .count()
+            / nonzero.max(1);
+        let covers = 2 * length >= n;
+        let proven = if period == 1 {
+            (start == 0 && length >= 4) || (length >= 5 && covers) || length >= 8
+        } else if every_step_adds {
+            length >= (2 * period).max(6) && (covers || length >= 4 * period)
+        } else {
+            events >= 4 && length > 3 * period && (covers || events >= 6)
+        };
+        let found = Repeating {
+            start,
+            period,
+            per_period: cycle.iter().copied().sum(),
+            single: nonzero == 1,
+            proven,
+        };
+        if proven {
+            return Some(found);
+        }
+        let nearly = if period == 1 {
+            length >= 3
+        } else {
+            events >= 3 && length > 2 * period
+        };
+        if nearly && weak.is_none() {
+            weak = Some(found);
+        }
+    }
+    weak
+}
+
+fn adds(a: Amount) -> bool {
+    a.bytes >= 0 && a.blocks >= 0 && !a.is_zero()
+}
+
+/// How a series that rises goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// It does not rise.
+    Flat,
+    /// It rose, and then stopped for long enough.
+    Stopped,
+    /// It rises still, less and less.
+    Slowing,
+    /// It rises still, too seldom or over too few rounds to tell.
+    Unclear,
+    /// It rises still, as fast as in the beginning.
+    Steady,
+}
+
+/// Judges the course of rises over so many steps.
+///
+/// - Stopped: no rise in the last third (three steps at least), or none for
+///   twice the longest gap so far, or a single late one, or rises too few to
+///   speak of (fewer than four, or than half the steps and than eight).
+/// - Slowing: the second half adds less than half of what the first half adds,
+///   or less than 85 % and by more than three standard errors.
+/// - Steady: over `enough` steps, a rise in three of four steps; or eight rises
+///   with some in each quarter, which grows by a third of its share at least; and the last third rises as often and as
+///   much as half of the whole's rate at least. A random walk has one rise on average however
+///   long it is.
+pub(super) fn course(values: &[i64], rises: &[(usize, i64)], enough: usize) -> Course {
+    let n = values.len().saturating_sub(1);
+    let Some(&(last, _)) = rises.last() else {
+        return Course::Flat;
+    };
+    let count = rises.len();
+    let tail = (n / 3).max(3);
+    let late = rises.iter().filter(|(at, _)| at + tail >= n).count();
+    let longest_gap = rises
+        .windows(2)
+        .map(|pair| pair[1].0 - pair[0].0)
+        .max()
+        .unwrap_or(1);
+    let quiet = (n - 1).saturating_sub(last);
+    let dense = count * 4 >= n * 3;
+    let spread = count >= 8 && quarters(rises, n) == 4 && every_quarter_grows(values);
+    if quiet >= 3 && quiet >= 2 * longest_gap || late < 2 {
+        return Course::Stopped;
+    }
+    if !spread && count < 4.max(n.div_ceil(2)) {
+        return Course::Stopped;
+    }
+    if slowing(values) && slowing(&values[n / 4..]) {
+        return Course::Slowing;
+    }
+    if n >= enough
+        && (dense || spread)
+        && !fades(values, tail)
+        && late * 2 * n > count * tail
+        && (spread || quiet < 2)
+    {
+        Course::Steady
+    } else {
+        Course::Unclear
+    }
+}
+
+/// Whether the last steps rise at less than half of the whole's rate.
+fn fades(values: &[i64], tail: usize) -> bool {
+    let n = values.len().saturating_sub(1);
+    let (Some(first), Some(middle), Some(last)) = (
+        values.first(),
+        values.get(n.saturating_sub(tail)),
+        values.last(),
+    ) else {
+        return true;
+    };
+    let whole = i128::from(*last) - i128::from(*first);
+    let late = i128::from(*last) - i128::from(*middle);
+    late * 2 * (n as i128) < whole * (tail as i128)
+}
+
+/// Whether each quarter grows by a third of its share at least.
+fn every_quarter_grows(values: &[i64]) -> bool {
+    let n = values.len().saturating_sub(1);
+    let at = |quarter: usize| values.get(quarter * n / 4).copied().map_or(0, i128::from);
+    let whole = at(4) - at(0);
+    (0..4).all(|quarter| (at(quarter + 1) - at(quarter)) * 12 >= whole)
+}
+
+fn quarters(rises: &[(usize, i64)], n: usize) -> usize {
+    let mut seen = [false; 4];
+    for (at, _) in rises {
+        if let Some(quarter) = seen.get_mut(at * 4 / n.max(1)) {
+            *quarter = true;
+        }
+    }
+    seen.iter().filter(|seen| **seen).count()
+}
+
+/// Whether the second half of a series rises clearly less than the first.
+pub(super) fn slowing(values: &[i64]) -> bool {
+    let steps: Vec<f64> = values
+        .windows(2)
+        .map(|pair| pair[1] as f64 - pair[0] as f64)
+        .collect();
+    let half = steps.len() / 2;
+    if half == 0 {
+        return false;
+    }
+    // The middle step of an odd number belongs to neither half.
+    let (first, second) = (&steps[..half], &steps[steps.len() - half..]);
+    let (a, b) = (mean(first), mean(second));
+    if a <= 0.0 {
+        return false;
+    }
+    if half >= 2 && b < 0.5 * a {
+        return true;
+    }
+    let error = ((variance(first, a) + variance(second, b)) / half as f64).sqrt();
+    half >= 3 && b < 0.85 * a && a - b > 3.0 * error
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn variance(values: &[f64], mean: f64) -> f64 {
+    let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
+    squares / values.len().saturating_sub(1).max(1) as f64
+}
+
+/// Whether the rises are those of a container that doubles its room each time
+/// it is full: four rises or more, each twice the one before and after twice
+/// the time, the next one not overdue.
+///
+/// What such a container holds grows by the same amount in each round.
+pub(super) fn doubling(rises: &[(usize, i64)], n: usize) -> bool {
+    let Some(tail) = rises.len().checked_sub(4).map(|from| &rises[from..]) else {
+        return false;
+    };
+    let about_twice = |a: i64, b: i64| {
+        let ratio = b as f64 / a as f64;
+        (1.6..=2.5).contains(&ratio)
+    };
+    let gaps: Vec<i64> = tail
+        .windows(2)
+        .map(|pair| i64::try_from(pair[1].0 - pair[0].0).unwrap_or(i64::MAX))
+        .collect();
+    let quiet = n.saturating_sub(tail[3].0 + 1);
+    tail.windows(2)
+        .all(|pair| about_twice(pair[0].1, pair[1].1))
+        && gaps.windows(2).all(|pair| about_twice(pair[0], pair[1]))
+        && quiet as f64 <= 2.5 * gaps[2] as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk(steps: &[i64]) -> Vec<i64> {
+        let mut at = 1000;
+        std::iter::once(at)
+            .chain(steps.iter().map(|step| {
+                at += step;
+                at
+            }))
+            .collect()
+    }
+
+    fn blocks(steps: &[i64]) -> Vec<Amount> {
+        steps.iter().map(|n| Amount::new(n * 96, *n)).collect()
+    }
+
+    #[test]
+    fn a_rise_is_above_everything_before_and_below_everything_after() {
+        assert_eq!(rises(&[5, 9, 4, 6, 10, 11]), vec![(3, 1), (4, 1)]);
+        assert_eq!(rises(&[3, 3, 3]), vec![]);
+        assert_eq!(rises(&[]), vec![]);
+        assert_eq!(rises(&[i64::MIN, i64::MAX]), vec![(0, i64::MAX)]);
+    }
+
+    #[test]
+    fn the_shortest_repeating_pattern_is_found() {
+        let found = repeating(&blocks(&[7, 3, 1, 1, 1, 1, 1]), View::Both).expect("it repeats");
+        assert_eq!((found.start, found.period, found.proven), (2, 1, true));
+        assert_eq!(found.per_period, Amount::new(96, 1));
+        let found = repeating(&blocks(&[5, 0, 0, 2, 0, 0, 2, 0, 0, 2]), View::Both);
+        assert!(
+            found.is_some_and(|found| !found.proven),
+            "three may be chance"
+        );
+        let found = repeating(&blocks(&[2, 0, 0, 2, 0, 0, 2, 0, 0, 2]), View::Both);
+        let found = found.expect("it repeats");
+        assert_eq!((found.period, found.single, found.proven), (3, true, true));
+        assert_eq!(repeating(&blocks(&[4, 0, 0, 0, 0]), View::Both), None);
+    }
+
+    #[test]
+    fn growth_that_stopped_is_told_from_growth_that_goes_on() {
+        let of = |steps: &[i64]| {
+            let values = walk(steps);
+            course(&values, &rises(&values), 12)
+        };
+        assert_eq!(of(&[43, 28, 14, 0, 0, 0, 0]), Course::Stopped);
+        assert_eq!(of(&[0, 0, 0, 0, 0, 0, 9]), Course::Stopped);
+        assert_eq!(of(&[1; 14]), Course::Steady);
+        assert_eq!(of(&[5, 7, 6, 5, 8, 6]), Course::Unclear);
+        assert_eq!(of(&[64, 32, 16, 8, 4, 2, 1]), Course::Slowing);
+        assert_eq!(of(&[3, -3, 3, -3, 3, -3]), Course::Flat);
+    }
+
+    #[test]
+    fn a_container_that_doubles_is_known_by_four_of_its_rises() {
+        assert!(doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 40));
+        assert!(!doubling(&[(3, 64), (7, 64), (15, 64), (31, 64)], 40));
+        assert!(!doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 200));
+    }
+}

@@ -1,0 +1,780 @@
+//! The exact books, series by series: which of them grow for good, and how.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Settings;
+use super::drivers::{self, Happened};
+use super::finding::Driver;
+use super::growth::{self, Course, Repeating, View};
+use crate::books::{Amount, Books, Layer};
+
+/// What the ledger says of every series.
+#[derive(Debug, Default)]
+pub(super) struct Ledger<'a> {
+    /// The index of the round that the measured ones are compared with.
+    pub(super) base: usize,
+    /// Rounds with a step to judge.
+    pub(super) steps: usize,
+    /// Every series by layer and phase, in that order, then those by site.
+    pub(super) rows: Vec<Row<'a>>,
+    /// The sum of each layer.
+    pub(super) layers: Vec<Row<'a>>,
+    /// Series that do not have a value for each round.
+    pub(super) broken: usize,
+    /// What went on beside, step by step.
+    pub(super) happened: Happened,
+}
+
+/// One series with what was made of it.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    pub(super) layer: Layer,
+    /// Empty for the sum of a layer.
+    pub(super) phase: &'a str,
+    pub(super) site: Option<&'a str>,
+    /// Alive after the base round and after each measured one.
+    pub(super) values: Vec<Amount>,
+    /// Alive at the end, by the measured round that bore it (step by step).
+    pub(super) born: Vec<Amount>,
+    /// Alive at the end, born in the base round or before it.
+    pub(super) born_before: BTreeMap<u32, Amount>,
+    pub(super) outcome: Outcome,
+}
+
+/// What was made of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// It does not rise for good.
+    Flat,
+    /// It rises by less than the floor.
+    Below(Amount),
+    /// It rose and stopped; the last rise was in this step.
+    Stopped { total: Amount, last: usize },
+    /// It rises, and it cannot be told how it goes on.
+    Unclear {
+        total: Amount,
+        more: u32,
+        slowing: bool,
+    },
+    /// It rises for good.
+    Leak(Growth),
+    /// It rises by what another series falls: the same memory, born again.
+    Moved,
+}
+
+/// How a series rises.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Growth {
+    pub(super) driver: Driver,
+    pub(super) per_driver: Option<Amount>,
+    pub(super) also_fits: Vec<Driver>,
+    /// The first step of it.
+    pub(super) start: usize,
+    /// The steps that `total` covers.
+    pub(super) steps: usize,
+    pub(super) total: Amount,
+    /// Whether the step is exactly constant.
+    pub(super) constant: bool,
+    /// Whether live memory shows it (else the survivors).
+    pub(super) by_live: bool,
+}
+
+impl<'a> Ledger<'a> {
+    /// Reads and judges every series.
+    pub(super) fn read(books: &'a Books, settings: &Settings) -> Self {
+        let rounds = books.rounds.len();
+        let warmup = usize::try_from(books.warmup)
+            .unwrap_or(usize::MAX)
+            .min(rounds);
+        let base = warmup.saturating_sub(1);
+        let steps = rounds.saturating_sub(base + 1);
+        let mut ledger = Self {
+            base,
+            steps,
+            happened: Happened::from(books, base),
+            ..Self::default()
+        };
+        ledger.gather(books);
+        let exact_only = mostly_unsettled(books, warmup);
+        let happened = std::mem::take(&mut ledger.happened);
+        let judged = |row: &Row<'_>, born: &[Amount]| {
+            outcome(
+                row.layer,
+                &row.values,
+                born,
+                &happened,
+                settings,
+                exact_only,
+            )
+        };
+        for row in &mut ledger.rows {
+            row.outcome = judged(row, &row.born);
+        }
+        // What comes and goes in one phase would hide from the survivors of
+        // another that live memory stands still: the sum must show it itself.
+        let none = vec![Amount::ZERO; steps];
+        for layer in &mut ledger.layers {
+            layer.outcome = judged(layer, &none);
+        }
+        ledger.happened = happened;
+        ledger.find_moved(settings, exact_only);
+        ledger
+    }
+
+    fn gather(&mut self, books: &'a Books) {
+        let rounds = books.rounds.len();
+        let mut at: HashMap<(Layer, &str), usize> = HashMap::new();
+        for series in &books.series {
+            if series.live.len() != rounds {
+                self.broken += 1;
+                continue;
+            }
+            let values = series.live.get(self.base..).unwrap_or_default();
+            let row = *at
+                .entry((series.layer, series.phase.as_str()))
+                .or_insert_with(|| {
+                    self.rows
+                        .push(Row::new(series.layer, &series.phase, None, self.steps));
+                    self.rows.len() - 1
+                });
+            add(&mut self.rows[row].values, values);
+        }
+        let of_round: HashMap<u32, usize> = books
+            .rounds
+            .iter()
+            .enumerate()
+            .map(|(at, round)| (round.round, at))
+            .collect();
+        for left in &books.survivors {
+            let Some(&row) = at.get(&(left.layer, left.phase.as_str())) else {
+                continue;
+            };
+            let row = &mut self.rows[row];
+            match of_round.get(&left.round) {
+                Some(&round) if round > self.base => {
+                    if let Some(born) = row.born.get_mut(round - self.base - 1) {
+                        *born += left.left;
+                    }
+                }
+                Some(_) => *row.born_before.entry(left.round).or_default() += left.left,
+                // Before the first round, or in one that never ended.
+                None => {}
+            }
+        }
+        self.rows
+            .sort_by(|a, b| (a.layer, a.phase).cmp(&(b.layer, b.phase)));
+        self.sum_layers();
+        let mut sites: BTreeMap<(Layer, &str, &str), Row<'a>> = BTreeMap::new();
+        for series in &books.sites {
+            if series.live.len() != rounds {
+                self.broken += 1;
+                continue;
+            }
+            let row = sites
+                .entry((series.layer, &series.phase, &series.site))
+                .or_insert_with(|| {
+                    Row::new(series.layer, &series.phase, Some(&series.site), self.steps)
+                });
+            add(
+                &mut row.values,
+                series.live.get(self.base..).unwrap_or_default(),
+            );
+        }
+        self.rows.extend(sites.into_values());
+    }
+
+    fn sum_layers(&mut self) {
+        let mut layers: BTreeMap<Layer, Row<'a>> = BTreeMap::new();
+        for row in &self.rows {
+            let sum = layers
+                .entry(row.layer)
+                .or_insert_with(|| Row::new(row.layer, "", None, self.steps));
+            add(&mut sum.values, &row.values);
+            add(&mut sum.born, &row.born);
+            for (round, left) in &row.born_before {
+                *sum.born_before.entry(*round).or_default() += *left;
+            }
+        }
+        self.layers = layers.into_values().collect();
+    }
+
+    /// Takes back what only moved from one phase to another: a block freed
+    /// there and born again here, round after round.
+    fn find_moved(&mut self, settings: &Settings, exact_only: bool) {
+        let moved: Vec<usize> = (0..self.rows.len())
+            .filter(|at| {
+                let row = &self.rows[*at];
+                let Outcome::Leak(growth) = &row.outcome else {
+                    return false;
+                };
+                row.site.is_none()
+                    && self.rows.iter().enumerate().any(|(other, falling)| {
+                        other != *at
+                            && falling.site.is_none()
+                            && is_heap(row.layer) == is_heap(falling.layer)
+                            && balances(row, falling, growth.start)
+                            && {
+                                let mut sum = row.values.clone();
+                                add(&mut sum, &falling.values);
+                                let born = vec![Amount::ZERO; self.steps];
+                                let both = outcome(
+                                    row.layer,
+                                    &sum,
+                                    &born,
+                                    &self.happened,
+                                    settings,
+                                    exact_only,
+                                );
+                                !matches!(both, Outcome::Leak(_))
+                            }
+                    })
+            })
+            .collect();
+        for at in moved {
+            self.rows[at].outcome = Outcome::Moved;
+        }
+    }
+
+    /// All heap layers together, after the base round and each measured one.
+    pub(super) fn heap(&self) -> Vec<Amount> {
+        let mut sum = vec![Amount::ZERO; self.steps + 1];
+        for row in self.layers.iter().filter(|row| is_heap(row.layer)) {
+            add(&mut sum, &row.values);
+        }
+        sum
+    }
+}
+
+impl<'a> Row<'a> {
+    fn new(layer: Layer, phase: &'a str, site: Option<&'a str>, steps: usize) -> Self {
+        Self {
+            layer,
+            phase,
+            site,
+            values: vec![Amount::ZERO; steps + 1],
+            born: vec![Amount::ZERO; steps],
+            born_before: BTreeMap::new(),
+            outcome: Outcome::Flat,
+        }
+    }
+
+    /// A series of counts that a gauge gave.
+    pub(super) fn counted(layer: Layer, values: Vec<Amount>, growth: Growth) -> Self {
+        let steps = values.len().saturating_sub(1);
+        Self {
+            values,
+            outcome: Outcome::Leak(growth),
+            ..Self::new(layer, "", None, steps)
+        }
+    }
+
+    /// How often it rose for good, in bytes.
+    pub(super) fn rise_count(&self) -> usize {
+        let bytes: Vec<i64> = self.values.iter().map(|a| a.bytes).collect();
+        growth::rises(&bytes).len()
+    }
+}
+
+/// Whether the malloc ledger books this layer.
+pub(super) const fn is_heap(layer: Layer) -> bool {
+    matches!(layer, Layer::RustHeap | Layer::NativeHeap)
+}
+
+/// Whether more than half of the measured rounds did not settle.
+pub(super) fn mostly_unsettled(books: &Books, warmup: usize) -> bool {
+    let measured = books.rounds.get(warmup..).unwrap_or_default();
+    let unsettled = measured
+        .iter()
+        .filter(|round| !round.settle.settled)
+        .count();
+    unsettled * 2 > measured.len()
+}
+
+fn add(sum: &mut [Amount], values: &[Amount]) {
+    for (sum, value) in sum.iter_mut().zip(values) {
+        *sum += *value;
+    }
+}
+
+/// Whether one series falls by what the other rises, from this step on: in
+/// all, and in half of the steps that rise, to within a tenth.
+fn balances(rising: &Row<'_>, falling: &Row<'_>, start: usize) -> bool {
+    let close = |up: i64, down: i64| {
+        let (up, down) = (i128::from(up), i128::from(down));
+        (up + down).abs() * 10 <= up.abs()
+    };
+    let both = |up: Amount, down: Amount| {
+        close(up.bytes, down.bytes) && close(up.blocks, down.blocks) && !up.is_zero()
+    };
+    let (Some(up), Some(down)) = (rising.values.get(start..), falling.values.get(start..)) else {
+        return false;
+    };
+    let change = |values: &[Amount]| match (values.first(), values.last()) {
+        (Some(first), Some(last)) => *last - *first,
+        _ => Amount::ZERO,
+    };
+    let rises = |step: &Amount| step.bytes > 0 || step.blocks > 0;
+    let (up_steps, down_steps) = (growth::steps(up), growth::steps(down));
+    let risen = up_steps.iter().filter(|step| rises(step)).count();
+    let matched = up_steps
+        .iter()
+        .zip(&down_steps)
+        .filter(|(up, down)| rises(up) && both(**up, **down))
+        .count();
+    both(change(up), change(down)) && matched * 2 >= risen
+}
+
+/// Judges one series by what is alive after each round and by its survivors.
+///
+/// The survivors of the last rounds may be blocks that the next round
+/// replaces, so up to three of them are left out where that makes a pattern;
+/// and survivors count only if live memory rose by half of them at least, so
+/// that a window of the last few rounds (live is flat) is no leak.
+pub(super) fn outcome(
+    layer: Layer,
+    values: &[Amount],
+    born: &[Amount],
+    happened: &Happened,
+    settings: &Settings,
+    exact_only: bool,
+) -> Outcome {
+    // One descriptor in sixteen rounds is a lost descriptor: counts have no floor.
+    let counted;
+    let settings = if layer.is_counted() {
+        counted = Settings {
+            floor_bytes_per_round: 0,
+            ..settings.clone()
+        };
+        &counted
+    } else {
+        settings
+    };
+    let steps = growth::steps(values);
+    if steps.iter().all(|step| step.is_zero()) {
+        return Outcome::Flat;
+    }
+    let by_survivors: Vec<&[Amount]> = (1..=3)
+        .filter_map(|last| born.get(..born.len().checked_sub(last)?))
+        .filter(|born| born.iter().any(|left| left.blocks > 0))
+        .collect();
+    let series = Steps {
+        values,
+        live: &steps,
+        born,
+        by_survivors,
+        happened,
+    };
+    if let Some(growth) = series.exact() {
+        let by_law = match (growth.per_driver, growth.driver) {
+            (Some(each), Driver::PerRound) => settings.matters(each, 1),
+            (Some(each), Driver::EveryKthRound(k)) => settings.matters(each, k as usize),
+            _ => false,
+        };
+        if by_law || settings.matters(growth.total, growth.steps) {
+            return Outcome::Leak(growth);
+        }
+        // The same window by the other book, where sizes come and go.
+        let left: Amount = born.iter().skip(growth.start).copied().sum();
+        if growth.by_live && growth.per_driver.is_none() && settings.matters(left, growth.steps) {
+            return Outcome::Leak(Growth {
+                total: left,
+                ..growth
+            });
+        }
+        // What came before it is over: a cache, if it was worth mentioning.
+        let before = values.get(..=growth.start).unwrap_or_default();
+        let blocks = growth::rises(&before.iter().map(|a| a.blocks).collect::<Vec<_>>());
+        let bytes = growth::rises(&before.iter().map(|a| a.bytes).collect::<Vec<_>>());
+        let earlier = risen(&blocks, &bytes);
+        let last = blocks
+            .iter()
+            .chain(&bytes)
+            .map(|(at, _)| *at)
+            .max()
+            .unwrap_or(0);
+        return if settings.matters(earlier, steps.len()) {
+            Outcome::Stopped {
+                total: earlier,
+                last,
+            }
+        } else {
+            Outcome::Below(earlier + growth.total)
+        };
+    }
+    series.uneven(settings, exact_only)
+}
+
+struct Steps<'a> {
+    values: &'a [Amount],
+    live: &'a [Amount],
+    /// Survivors by the step that bore them.
+    born: &'a [Amount],
+    /// The same without the last one, two and three rounds.
+    by_survivors: Vec<&'a [Amount]>,
+    happened: &'a Happened,
+}
+
+impl Steps<'_> {
+    /// Growth by an exact law: per error, per thread, or repeating.
+    fn exact(&self) -> Option<Growth> {
+        let events = [
+            (Driver::PerError, &self.happened.errors),
+            (Driver::PerThread, &self.happened.threads),
+        ];
+        for view in [View::Both, View::Blocks, View::Bytes] {
+            for (driver, events) in events {
+                if let Some((start, each)) = drivers::per_event(self.live, events, view) {
+                    return Some(self.events(driver, start, each, view, None));
+                }
+                for born in &self.by_survivors {
+                    if view != View::Bytes
+                        && let Some((start, each)) = drivers::per_event(born, events, view)
+                        && self.live_agrees(born, start, 1)
+                    {
+                        return Some(self.events(driver, start, each, view, Some(born)));
+                    }
+                }
+            }
+            let live = growth::repeating(self.live, view).filter(|found| {
+                found.proven || (view == View::Both && self.both_books_agree(found))
+            });
+            let left = self
+                .by_survivors
+                .iter()
+                .filter(|_| view != View::Bytes)
+                .find_map(|born| {
+                    let found = growth::repeating(born, view)?;
+                    // Three additions are enough where live memory shows them too.
+                    let enough = found.proven || (found.period > 1 && self.blocks_never_fall());
+                    (enough && self.live_agrees(born, found.start, found.period))
+                        .then_some((found, *born))
+                });
+            // What comes and goes may repeat too, and make the pattern longer.
+            match (live, left) {
+                (Some(live), Some((left, born))) if left.period < live.period => {
+                    return Some(self.pattern(&left, view, Some(born)));
+                }
+                (Some(live), _) => return Some(self.pattern(&live, view, None)),
+                (None, Some((left, born))) => return Some(self.pattern(&left, view, Some(born))),
+                (None, None) => {}
+            }
+        }
+        None
+    }
+
+    /// Whether a pattern that is too short by itself (four equal steps, three
+    /// additions) is borne out by the survivors: exactly as much is left of each
+    /// of its rounds, the last one aside, which holds as much at least.
+    fn both_books_agree(&self, found: &Repeating) -> bool {
+        let n = self.live.len();
+        let length = n - found.start;
+        let long_enough = (found.period > 1 || length >= 4) && 2 * length >= n;
+        let (Some(live), Some(born)) =
+            (self.live.get(found.start..), self.born.get(found.start..n))
+        else {
+            return false;
+        };
+        long_enough
+            && live.iter().zip(born).enumerate().all(|(at, (step, left))| {
+                if found.start + at + 1 == n {
+                    left.bytes >= step.bytes && left.blocks >= step.blocks
+                } else {
+                    left == step
+                }
+            })
+    }
+
+    /// Whether live memory rose by half of what the survivors say at least: in
+    /// the whole span of a pattern, in its second half and in its last quarter,
+    /// each of them carried on to the last round, so that a window of the last
+    /// rounds that has just become full is no leak.
+    ///
+    /// It rose from the highest value so far to the lowest that still comes: a
+    /// block that is there by chance in the last round proves nothing.
+    ///
+    /// Where the number of blocks never falls, nothing hides it: then live
+    /// memory must show the same pattern itself.
+    fn live_agrees(&self, born: &[Amount], start: usize, period: usize) -> bool {
+        let (end, n) = (born.len(), self.live.len());
+        if self.blocks_never_fall() {
+            return self.live.get(start..).is_some_and(|live| {
+                live[..end - start]
+                    .iter()
+                    .zip(&born[start..])
+                    .all(|(a, b)| a.blocks == b.blocks)
+                    && live
+                        .iter()
+                        .skip(period)
+                        .zip(live)
+                        .all(|(a, b)| a.blocks == b.blocks)
+            });
+        }
+        let blocks = |values: &'_ [Amount]| values.iter().map(|a| a.blocks).collect::<Vec<_>>();
+        let lowest = self
+            .values
+            .get(end..)
+            .and_then(|tail| blocks(tail).into_iter().min());
+        let length = end.saturating_sub(start);
+        let spans = [length, length / 2, length / 4];
+        spans
+            .into_iter()
+            .filter(|span| *span >= period.max(2))
+            .all(|span| {
+                let from = end - span;
+                let left: Amount = born.iter().skip(from).copied().sum();
+                let highest = self
+                    .values
+                    .get(..=from)
+                    .and_then(|head| blocks(head).into_iter().max());
+                let (Some(highest), Some(lowest)) = (highest, lowest) else {
+                    return false;
+                };
+                let rose = i128::from(lowest) - i128::from(highest);
+                // rose / (n - from) > left / span / 2, without a division.
+                rose * 2 * (span as i128) > i128::from(left.blocks) * ((n - from) as i128)
+            })
+    }
+
+    fn blocks_never_fall(&self) -> bool {
+        self.values
+            .windows(2)
+            .all(|pair| pair[1].blocks >= pair[0].blocks)
+    }
+
+    /// A pattern of survivors from every measured round, where blocks that come
+    /// and go hide whether live memory rises with them.
+    fn hidden(&self) -> Option<Amount> {
+        let blocks: Vec<i64> = self.values.iter().map(|a| a.blocks).collect();
+        let fall = i128::from(deepest_fall(&blocks));
+        self.by_survivors.iter().find_map(|born| {
+            let found = growth::repeating(born, View::Both)?;
+            let left: Amount = born.iter().copied().sum();
+            let hides = fall * 2 >= i128::from(left.blocks);
+            (found.proven && found.start == 0 && hides).then_some(left)
+        })
+    }
+
+    fn rose_since(&self, start: usize) -> Amount {
+        match (self.values.get(start), self.values.last()) {
+            (Some(first), Some(last)) => *last - *first,
+            _ => Amount::ZERO,
+        }
+    }
+
+    fn events(
+        &self,
+        driver: Driver,
+        start: usize,
+        each: Amount,
+        view: View,
+        born: Option<&[Amount]>,
+    ) -> Growth {
+        let (total, steps) = self.total(start, born);
+        Growth {
+            driver,
+            per_driver: (view == View::Both).then_some(each),
+            also_fits: Vec::new(),
+            start,
+            steps,
+            total,
+            constant: true,
+            by_live: born.is_none(),
+        }
+    }
+
+    fn pattern(&self, found: &Repeating, view: View, born: Option<&[Amount]>) -> Growth {
+        let (total, steps) = self.total(found.start, born);
+        let driver = match u32::try_from(found.period) {
+            Ok(1) | Err(_) => Driver::PerRound,
+            Ok(k) => Driver::EveryKthRound(k),
+        };
+        let mut also_fits = Vec::new();
+        if drivers::also_explains(found, &self.happened.errors) {
+            also_fits.push(Driver::PerError);
+        }
+        if drivers::also_explains(found, &self.happened.threads) {
+            also_fits.push(Driver::PerThread);
+        }
+        Growth {
+            driver,
+            per_driver: (view == View::Both).then_some(found.per_period),
+            also_fits,
+            start: found.start,
+            steps,
+            total,
+            constant: true,
+            by_live: born.is_none(),
+        }
+    }
+
+    fn total(&self, start: usize, born: Option<&[Amount]>) -> (Amount, usize) {
+        match born {
+            None => (
+                self.rose_since(start),
+                self.live.len().saturating_sub(start),
+            ),
+            Some(born) => (
+                born.iter().skip(start).copied().sum(),
+                born.len().saturating_sub(start),
+            ),
+        }
+    }
+
+    /// Whether survivors bear uneven growth out: half of it, at least, is left of
+    /// rounds before the last three. Where the number of blocks never falls, or
+    /// does not rise (one block becomes larger), they need not.
+    fn survivors_allow(&self, total: Amount) -> bool {
+        let older = self.born.len().saturating_sub(3);
+        let left: Amount = self.born.iter().take(older).copied().sum();
+        total.blocks <= 0
+            || self.blocks_never_fall()
+            || i128::from(left.blocks) * 2 >= i128::from(total.blocks)
+    }
+
+    /// Growth by no exact law: its course decides.
+    fn uneven(&self, settings: &Settings, exact_only: bool) -> Outcome {
+        let blocks: Vec<i64> = self.values.iter().map(|a| a.blocks).collect();
+        let bytes: Vec<i64> = self.values.iter().map(|a| a.bytes).collect();
+        let (block_rises, byte_rises) = (growth::rises(&blocks), growth::rises(&bytes));
+        let n = self.live.len();
+        let rose = risen(&block_rises, &byte_rises);
+        let total = self.rose_since(0);
+        let enough = usize::try_from(settings.uneven_rounds).unwrap_or(usize::MAX);
+
+        let grown = |driver, start: usize| Growth {
+            driver,
+            per_driver: None,
+            also_fits: Vec::new(),
+            start,
+            steps: n - start,
+            total: self.rose_since(start),
+            constant: false,
+            by_live: true,
+        };
+        let courses = [
+            (
+                growth::course(&blocks, &block_rises, enough),
+                &blocks,
+                &block_rises,
+            ),
+            (
+                growth::course(&bytes, &byte_rises, enough),
+                &bytes,
+                &byte_rises,
+            ),
+        ];
+        let verdict = courses.iter().max_by_key(|(course, ..)| match course {
+            Course::Flat => 0,
+            Course::Stopped => 1,
+            Course::Slowing => 2,
+            Course::Unclear => 3,
+            Course::Steady => 4,
+        });
+        let Some((course, values, rises)) = verdict else {
+            return Outcome::Flat;
+        };
+        let first = rises.first().map_or(0, |(at, _)| *at);
+        let last = rises.last().map_or(0, |(at, _)| *at);
+        let more =
+            |wanted: usize| u32::try_from(wanted.saturating_sub(n).max(1)).unwrap_or(u32::MAX);
+
+        if matches!(course, Course::Steady | Course::Unclear) {
+            if !settings.matters(total, n) && !settings.matters(rose, n) {
+                return Outcome::Below(rose);
+            }
+            let by_clock = drivers::per_second(
+                &values
+                    .windows(2)
+                    .map(|p| p[1].saturating_sub(p[0]))
+                    .collect::<Vec<_>>(),
+                &self.happened.seconds,
+            );
+            if by_clock.is_some() {
+                return Outcome::Leak(grown(Driver::PerSecond, first));
+            }
+            if *course == Course::Steady && !exact_only && self.survivors_allow(total) {
+                let driver = if rises.len() * 4 >= n * 3 {
+                    Driver::PerRound
+                } else {
+                    Driver::Unknown
+                };
+                return Outcome::Leak(grown(driver, first));
+            }
+            return Outcome::Unclear {
+                total,
+                more: more(enough.max(n + 1)),
+                slowing: false,
+            };
+        }
+        if byte_rises.len() >= 4 && growth::doubling(&byte_rises, n) && settings.matters(rose, n) {
+            return Outcome::Leak(grown(Driver::Unknown, byte_rises[byte_rises.len() - 4].0));
+        }
+        // The last steps may be the beginning of a pattern.
+        if let Some(found) = growth::repeating(self.live, View::Both)
+            && settings.matters(self.rose_since(found.start), n - found.start)
+            && rises.last().is_some_and(|(at, _)| at + 1 == n)
+        {
+            return Outcome::Unclear {
+                total: self.rose_since(found.start),
+                more: 2,
+                slowing: false,
+            };
+        }
+        if *course == Course::Slowing {
+            let tail = (n / 3).max(3).min(n);
+            let late = self.values[n] - self.values[n - tail];
+            let creeps = settings.cost(late).saturating_mul(10) <= settings.cost(total);
+            if !creeps && settings.matters(late, tail) {
+                return Outcome::Unclear {
+                    total,
+                    more: more(n * 2),
+                    slowing: true,
+                };
+            }
+        }
+        if let Some(left) = self.hidden()
+            && settings.matters(left, n)
+        {
+            return Outcome::Unclear {
+                total: left,
+                more: more(n * 2),
+                slowing: false,
+            };
+        }
+        if rises.is_empty() || (rises.len() <= 2 && within_noise(values, rises)) {
+            return Outcome::Flat;
+        }
+        if settings.matters(rose, n) {
+            Outcome::Stopped { total: rose, last }
+        } else {
+            Outcome::Below(rose)
+        }
+    }
+}
+
+/// What all rises add up to.
+fn risen(blocks: &[(usize, i64)], bytes: &[(usize, i64)]) -> Amount {
+    let sum = |rises: &[(usize, i64)]| {
+        rises
+            .iter()
+            .fold(0i64, |sum, (_, rise)| sum.saturating_add(*rise))
+    };
+    Amount::new(sum(bytes), sum(blocks))
+}
+
+/// Whether one or two rises are no larger than what the series falls elsewhere.
+fn within_noise(values: &[i64], rises: &[(usize, i64)]) -> bool {
+    let fall = deepest_fall(values);
+    rises.iter().all(|(_, rise)| *rise <= fall)
+}
+
+/// The deepest fall from any earlier value.
+pub(super) fn deepest_fall(values: &[i64]) -> i64 {
+    let mut highest = i64::MIN;
+    let mut fall = 0i64;
+    for value in values {
+        highest = highest.max(*value);
+        fall = fall.max(highest.saturating_sub(*value));
+    }
+    fall
+}

@@ -1,0 +1,108 @@
+//! The numbers that the engine decides by, each with its reason.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::books::{Amount, ProbeKind};
+
+/// Floors and bounds of the engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Growth below so many bytes per round, on average, is noted and never failed.
+    ///
+    /// A block counts [`Self::block_cost`] bytes more than it holds. With the
+    /// defaults, one lost block of 24 bytes per round (40) is far above the
+    /// floor, and the healthy prover's block of 104 bytes in every 13th round
+    /// (9) is below it.
+    pub floor_bytes_per_round: u64,
+    /// What a block costs beside the bytes that were asked for: the
+    /// allocator's header and rounding, 16 bytes in glibc.
+    pub block_cost: u64,
+    /// Fewer rounds measured (after the warm-up) than this: inconclusive.
+    ///
+    /// Four equal steps are the least that tell a constant from a coincidence.
+    pub min_rounds: u32,
+    /// Growth that differs from round to round needs so many measured rounds
+    /// before it is called steady: over fewer, a cache that fills ever slower
+    /// looks the same.
+    pub uneven_rounds: u32,
+    /// [`next_step`](super::next_step) lets a leak prove itself over so many
+    /// measured rounds, where `max_rounds` allows, because a cache that fills
+    /// by the same amount in each round looks like a leak until it is full.
+    pub confirm_rounds: u32,
+    /// The most rounds, warm-up included, that `next_step` asks for.
+    pub max_rounds: u32,
+    /// Probes that the supervisor can run; `next_step` asks for no other.
+    pub probes: Vec<ProbeKind>,
+    /// The memory limit in bytes, where the books carry none.
+    pub limit_bytes: Option<u64>,
+    /// Freed after the end of the round, in bytes: below, it is no dwell.
+    /// Ending threads hold a score of small blocks a moment longer.
+    pub dwell_floor_bytes: u64,
+    /// Freed after the end of the round, as a share of the peak: below, it is no dwell.
+    pub dwell_floor_share: f64,
+    /// Resident above live, in bytes: below, the allocator's keepings are not mentioned.
+    pub resident_floor_bytes: u64,
+    /// Resident above live, as a share of the peak of live memory: below, they
+    /// are not mentioned.
+    pub resident_floor_share: f64,
+    /// A gauge that grows by less than this in all is never unexplained growth, in bytes.
+    pub gauge_floor_bytes: u64,
+    /// The same as a share of the gauge's first value.
+    pub gauge_floor_share: f64,
+    /// Measured rounds that a gauge needs which grows by the same amount in each.
+    pub gauge_even_rounds: u32,
+    /// Measured rounds that a gauge needs otherwise. Warm allocators grow
+    /// for tens of rounds, ever slower.
+    pub gauge_rounds: u32,
+    /// The memory of the waiting items, in bytes: below, a queue is no backlog.
+    pub backlog_floor_bytes: u64,
+    /// A lost handle may keep so many bytes of heap (the library's own record
+    /// of it); more is a leak of its own, beside the handle's.
+    pub handle_keeps_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            floor_bytes_per_round: 16,
+            block_cost: 16,
+            min_rounds: 4,
+            uneven_rounds: 12,
+            confirm_rounds: 24,
+            max_rounds: 60,
+            probes: vec![ProbeKind::Idle, ProbeKind::Trim],
+            limit_bytes: None,
+            dwell_floor_bytes: 64 << 10,
+            dwell_floor_share: 0.05,
+            resident_floor_bytes: 16 << 20,
+            resident_floor_share: 0.25,
+            gauge_floor_bytes: 4 << 20,
+            gauge_floor_share: 0.02,
+            gauge_even_rounds: 8,
+            gauge_rounds: 24,
+            backlog_floor_bytes: 256 << 10,
+            handle_keeps_bytes: 64 << 10,
+        }
+    }
+}
+
+impl Settings {
+    /// What an amount costs: its bytes, and [`Self::block_cost`] for each block.
+    pub(super) fn cost(&self, amount: Amount) -> i128 {
+        i128::from(amount.bytes) + i128::from(self.block_cost) * i128::from(amount.blocks)
+    }
+
+    /// Whether so much growth over so many rounds is worth failing a run.
+    pub(super) fn matters(&self, total: Amount, rounds: usize) -> bool {
+        rounds > 0
+            && self.cost(total)
+                >= i128::from(self.floor_bytes_per_round).saturating_mul(rounds as i128)
+    }
+
+    /// Whether the supervisor can run this probe.
+    pub(super) fn can(&self, probe: ProbeKind) -> bool {
+        self.probes.contains(&probe)
+    }
+}

@@ -1,0 +1,995 @@
+//! One test per behaviour that a gate must judge right.
+
+use super::simulated::{FOR_EVER, Program, trim};
+use super::*;
+use crate::books::{
+    Amount, Gauges, Health, Layer, LimitKind, MapKind, MapSeries, Probe, ProbeKind, QueueDesign,
+    QueueSample, Refusal, Settle, SiteSeries,
+};
+
+use Layer::{NativeHeap, RustHeap};
+
+fn verdict(books: &Books) -> Verdict {
+    judge(books, &Settings::default())
+}
+
+fn class(program: &Program) -> Class {
+    verdict(&program.books()).class
+}
+
+/// The survivors of the healthy prover in the design's facts.
+fn healthy_prover(rounds: u32) -> Program {
+    let mut program = Program::new(1, rounds);
+    program
+        .block(RustHeap, "unattributed", 1, FOR_EVER, 900_000, 16_629)
+        .keeps(RustHeap, "unattributed", |round| match round {
+            2 => (43 * 88, 43),
+            3 => (28 * 88, 28),
+            4 => (14 * 88, 14),
+            round if round % 13 == 0 => (104, 1),
+            _ => (0, 0),
+        })
+        .rolls(RustHeap, "unattributed", |_| (1528, 1))
+        .rolls(RustHeap, "synthesis", |_| (19 * 64, 19));
+    program
+}
+
+#[test]
+fn a_run_that_gives_all_back_is_clean() {
+    let mut program = Program::new(1, 8);
+    program.block(RustHeap, "synthesis", 1, FOR_EVER, 4096, 3);
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Clean);
+    assert_eq!(verdict.judged.rounds_judged, 7);
+    assert_eq!(verdict.judged.series_judged, verdict.judged.series_exist);
+    let power = verdict.power.expect("seven rounds see something");
+    assert_eq!((power.blocks_per_round, power.bytes_per_round), (1, 16));
+}
+
+#[test]
+fn a_block_lost_per_round_is_a_leak_of_exactly_that() {
+    let mut program = Program::new(2, 8);
+    program.keeps(NativeHeap, "msm_g1", |_| (96, 1));
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    let finding = &verdict.findings[0];
+    assert_eq!(
+        (finding.layer, finding.phase.as_str()),
+        (NativeHeap, "msm_g1")
+    );
+    assert_eq!(finding.driver, Driver::PerRound);
+    assert_eq!(finding.per_driver, Some(Amount::new(96, 1)));
+    assert_eq!(finding.born_in, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(finding.since_round, Some(1));
+    assert_eq!(finding.total, Amount::new(96 * 6, 6));
+    assert_eq!(finding.fingerprint, "native-heap/msm_g1");
+    assert_eq!(
+        verdict.sentence,
+        "native-heap memory born in phase msm_g1 is never released: \
+         96 bytes in 1 block per round, since round 1 (576 bytes in 6 rounds)"
+    );
+}
+
+#[test]
+fn twenty_four_bytes_per_round_are_a_leak() {
+    let mut program = Program::new(1, 8);
+    program.keeps(NativeHeap, "msm_g1", |_| (24, 1));
+    assert_eq!(class(&program), Class::Leak);
+}
+
+#[test]
+fn a_leak_beside_the_first_uses_of_the_warm_rounds_is_exact() {
+    let mut program = healthy_prover(8);
+    program.keeps(RustHeap, "unattributed", |_| (96, 2));
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(96, 2)));
+    assert_eq!(verdict.findings[0].since_round, Some(5));
+}
+
+#[test]
+fn three_equal_steps_after_a_warm_up_decide_nothing() {
+    let mut program = healthy_prover(7);
+    program.keeps(RustHeap, "unattributed", |_| (96, 2));
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Inconclusive);
+    assert!(verdict.missing[0].contains("2 rounds more would decide"));
+}
+
+#[test]
+fn a_leak_below_counts_that_vary_needs_more_rounds() {
+    let hidden = |rounds| {
+        let mut program = Program::new(1, rounds);
+        program
+            .keeps(RustHeap, "ntt", |_| (64, 1))
+            .rolls(RustHeap, "ntt", |round| {
+                let n = i64::from((round * 7919).wrapping_mul(2_654_435_761) >> 16) % 40;
+                (n * 80, n)
+            });
+        program.books()
+    };
+    assert_eq!(verdict(&hidden(10)).class, Class::Inconclusive);
+    assert!(matches!(
+        next_step(&hidden(10), &Settings::default()),
+        Step::MoreRounds { .. }
+    ));
+    let found = verdict(&hidden(400));
+    assert_eq!(found.class, Class::Leak);
+    assert_eq!(found.findings[0].per_driver, Some(Amount::new(64, 1)));
+}
+
+#[test]
+fn a_leak_is_exact_below_blocks_of_random_size() {
+    let mut program = Program::new(2, 8);
+    program
+        .keeps(RustHeap, "synthesis", |_| (24, 1))
+        .rolls(RustHeap, "synthesis", |round| {
+            (i64::from(round * 7919 % 1000) * 1000, 1)
+        });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(24, 1)));
+}
+
+#[test]
+fn a_rolling_block_of_constant_size_is_no_leak() {
+    let mut program = Program::new(1, 8);
+    program.rolls(RustHeap, "synthesis", |_| (1528, 1));
+    assert_eq!(class(&program), Class::Clean);
+}
+
+#[test]
+fn a_rolling_block_that_comes_back_larger_is_a_leak() {
+    let mut program = Program::new(1, 8);
+    program.rolls(RustHeap, "synthesis", |round| (i64::from(round) * 320, 1));
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(320, 0)));
+}
+
+#[test]
+fn a_block_that_a_realloc_enlarges_each_round_is_a_leak() {
+    let mut program = Program::new(1, 8);
+    program.enlarges(RustHeap, "finish", |_| 64);
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(64, 0)));
+}
+
+#[test]
+fn a_rolling_block_of_random_size_is_no_leak() {
+    for seed in 0..200u32 {
+        let mut program = Program::new(1, 8 + seed % 50);
+        program.rolls(RustHeap, "synthesis", |round| {
+            let mixed = (round + seed * 101).wrapping_mul(2_654_435_761) >> 12;
+            (i64::from(mixed % 100_000), 1)
+        });
+        let class = class(&program);
+        assert!(class.passes(), "seed {seed}: {class}");
+    }
+}
+
+#[test]
+fn double_buffers_are_no_leak() {
+    let mut program = Program::new(1, 9);
+    for round in 1..=9 {
+        program.block(RustHeap, "ntt", round, round + 2, 1 << 20, 1);
+        if round % 2 == 0 {
+            program.block(RustHeap, "ntt", round, round + 1, 4096, 1);
+        }
+    }
+    assert!(class(&program).passes());
+}
+
+#[test]
+fn growth_at_one_round_is_a_cache_whenever_it_comes() {
+    for at in 2..=20 {
+        let mut program = Program::new(1, 20);
+        program.block(RustHeap, "synthesis", at, FOR_EVER, 5000, 7);
+        let verdict = verdict(&program.books());
+        assert_eq!(verdict.class, Class::Cache, "round {at}");
+        assert!(
+            verdict
+                .notes
+                .iter()
+                .any(|n| n.amount == Amount::new(5000, 7)),
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn a_cache_that_fills_evenly_and_stops_is_a_cache() {
+    for full_at in 5..=20 {
+        let mut program = Program::new(1, full_at + 6);
+        program.keeps(RustHeap, "synthesis", |round| {
+            if round <= full_at { (700, 1) } else { (0, 0) }
+        });
+        assert_eq!(class(&program), Class::Cache, "full at {full_at}");
+    }
+}
+
+#[test]
+fn a_window_of_the_last_rounds_is_no_leak() {
+    let mut program = Program::new(1, 20);
+    for round in 1..=20 {
+        program.block(RustHeap, "synthesis", round, round + 5, 640, 1);
+    }
+    let verdict = verdict(&program.books());
+    assert_eq!(
+        verdict.class,
+        Class::Cache,
+        "it fills until round 5 and is flat then"
+    );
+}
+
+#[test]
+fn the_healthy_prover_passes_at_any_number_of_rounds() {
+    for rounds in 6..=130 {
+        let verdict = verdict(&healthy_prover(rounds).books());
+        assert!(
+            verdict.class.passes(),
+            "{rounds} rounds: {}",
+            verdict.sentence
+        );
+    }
+    let verdict = verdict(&healthy_prover(60).books());
+    assert_eq!(verdict.class, Class::Cache);
+}
+
+#[test]
+fn a_hundred_bytes_every_thirteen_rounds_are_noted() {
+    let mut program = Program::new(1, 60);
+    program.keeps(RustHeap, "finish", |round| {
+        if round % 13 == 0 { (104, 1) } else { (0, 0) }
+    });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Clean);
+    assert!(
+        verdict.notes[0].sentence.contains("416 bytes in 4 blocks"),
+        "{:?}",
+        verdict.notes
+    );
+}
+
+#[test]
+fn a_leak_in_every_kth_round_is_found_with_its_period() {
+    for k in 2..=16u32 {
+        let mut program = Program::new(1, 3 * k + 2);
+        program
+            .keeps(RustHeap, "finish", |round| {
+                if round % k == 0 { (4096, 2) } else { (0, 0) }
+            })
+            .rolls(RustHeap, "finish", |_| (100, 1));
+        let verdict = verdict(&program.books());
+        assert_eq!(verdict.class, Class::Leak, "every {k}th");
+        assert_eq!(verdict.findings[0].driver, Driver::EveryKthRound(k));
+        assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(4096, 2)));
+        assert_eq!(verdict.findings[0].born_in[0], k);
+    }
+}
+
+#[test]
+fn a_leak_per_error_is_told_from_one_per_round() {
+    let mut program = Program::new(1, 10);
+    program.errors = vec![0, 0, 1, 0, 0, 2, 0, 0, 1, 0];
+    let errors = program.errors.clone();
+    program.keeps(RustHeap, "finish", |round| {
+        let n = errors[round as usize - 1] as i64;
+        (n * 640, n)
+    });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    let finding = &verdict.findings[0];
+    assert_eq!(finding.driver, Driver::PerError);
+    assert_eq!(finding.per_driver, Some(Amount::new(640, 1)));
+    assert_eq!(finding.born_in, [3, 6, 9]);
+}
+
+#[test]
+fn a_leak_per_thread_is_told_where_the_numbers_of_threads_differ() {
+    let created = [3, 4, 7, 8, 10, 13, 14, 16];
+    let mut program = Program::new(1, 8);
+    program.threads_created = created.to_vec();
+    program.keeps(NativeHeap, "msm_g1", |round| {
+        let before = if round == 1 {
+            0
+        } else {
+            created[round as usize - 2]
+        };
+        let n = (created[round as usize - 1] - before) as i64;
+        (n * 112, n)
+    });
+    let verdict_1 = verdict(&program.books());
+    assert_eq!(verdict_1.findings[0].driver, Driver::PerThread);
+    assert_eq!(verdict_1.findings[0].per_driver, Some(Amount::new(112, 1)));
+
+    let mut program = Program::new(1, 8);
+    program.threads_created = (1..=8).map(|n| n * 4).collect();
+    program.keeps(NativeHeap, "msm_g1", |_| (448, 4));
+    let verdict_2 = verdict(&program.books());
+    assert_eq!(verdict_2.findings[0].driver, Driver::PerRound);
+    assert_eq!(verdict_2.findings[0].also_fits, [Driver::PerThread]);
+}
+
+#[test]
+fn a_leak_per_second_is_told_where_the_lengths_of_rounds_differ() {
+    let lengths = [1.0, 3.0, 1.0, 2.0, 4.0, 1.0, 2.0, 3.0, 1.0];
+    let mut program = Program::new(1, 9);
+    let mut at = 0.0;
+    program.seconds = lengths
+        .iter()
+        .map(|length| {
+            at += length;
+            at
+        })
+        .collect();
+    program.keeps(RustHeap, "unattributed", |round| {
+        let ticks = lengths[round as usize - 1] as i64 * 10 + i64::from(round % 2);
+        (ticks * 48, ticks)
+    });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    assert_eq!(verdict.findings[0].driver, Driver::PerSecond);
+    assert_eq!(verdict.findings[0].per_driver, None);
+}
+
+#[test]
+fn uneven_growth_needs_more_rounds_than_even_growth() {
+    let sizes = [3, 5, 4, 7, 2, 6, 3, 5, 8, 4, 6, 5, 7, 3, 4, 6];
+    let uneven = |rounds| {
+        let mut program = Program::new(1, rounds);
+        program.keeps(RustHeap, "synthesis", |round| {
+            let n = sizes[round as usize - 1];
+            (n * 48, n)
+        });
+        program.books()
+    };
+    let early = verdict(&uneven(8));
+    assert_eq!(early.class, Class::Inconclusive);
+    assert!(
+        early.missing[0].contains("5 rounds more would decide"),
+        "{:?}",
+        early.missing
+    );
+    assert!(matches!(
+        next_step(&uneven(8), &Settings::default()),
+        Step::MoreRounds { rounds: 5, .. }
+    ));
+    assert_eq!(verdict(&uneven(16)).class, Class::Leak);
+}
+
+#[test]
+fn blocks_of_random_size_lost_one_per_round_are_a_leak() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "synthesis", |round| {
+        (i64::from(round.wrapping_mul(2_654_435_761) >> 20), 1)
+    });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    assert_eq!(verdict.findings[0].per_driver, None);
+    assert_eq!(verdict.findings[0].driver, Driver::PerRound);
+}
+
+/// 480 entries, twelve random keys in each round: it fills ever slower.
+fn slow_cache(rounds: u32) -> Program {
+    let mut program = Program::new(1, rounds);
+    let mut seen = std::collections::BTreeSet::new();
+    let mut state = 12_345u64;
+    for round in 1..=rounds {
+        for _ in 0..12 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            if seen.insert((state >> 33) % 480) {
+                program.block(RustHeap, "synthesis", round, FOR_EVER, 7 << 20, 1);
+            }
+        }
+    }
+    program
+}
+
+#[test]
+fn a_large_cache_that_still_fills_is_not_called_a_leak() {
+    for rounds in [30, 40, 60, 80] {
+        let class = class(&slow_cache(rounds));
+        assert_eq!(class, Class::Inconclusive, "{rounds} rounds");
+    }
+    let mut books = slow_cache(60).books();
+    let live = books.series[0].live[59];
+    books.probes.push(Probe {
+        kind: ProbeKind::Replay,
+        seconds: 1.0,
+        live_before: live,
+        live_after: live,
+        before: None,
+        after: None,
+    });
+    assert_eq!(
+        verdict(&books).class,
+        Class::Cache,
+        "the same keys add nothing"
+    );
+}
+
+#[test]
+fn a_container_that_doubles_is_a_leak_after_four_doublings() {
+    let push = |rounds| {
+        let mut program = Program::new(1, rounds);
+        program.enlarges(RustHeap, "finish", |round| {
+            if round.is_power_of_two() {
+                i64::from(round) * 64
+            } else {
+                0
+            }
+        });
+        program.books()
+    };
+    assert_eq!(verdict(&push(60)).class, Class::Leak);
+    assert_eq!(verdict(&push(12)).class, Class::Cache);
+}
+
+#[test]
+fn blocks_that_move_from_one_phase_to_another_are_no_leak() {
+    let mut program = Program::new(1, 10);
+    for n in 1..=12 {
+        program.block(RustHeap, "a", 1, n + 1, 500, 1);
+        program.block(RustHeap, "b", n + 1, FOR_EVER, 500, 1);
+    }
+    let verdict = verdict(&program.books());
+    assert!(verdict.class.passes(), "{}", verdict.sentence);
+}
+
+#[test]
+fn a_leak_that_no_single_phase_carries_is_found_in_the_layer() {
+    let mut program = Program::new(1, 9);
+    let phases = ["a", "b", "c", "a", "c", "b", "b", "a", "c"];
+    for round in 1..=9u32 {
+        program.block(
+            RustHeap,
+            phases[round as usize - 1],
+            round,
+            FOR_EVER,
+            400,
+            2,
+        );
+    }
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    assert_eq!(verdict.findings[0].phase, SEVERAL_PHASES);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(400, 2)));
+}
+
+#[test]
+fn a_site_is_named_where_sites_were_recorded() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "finish", |_| (128, 1));
+    let mut books = program.books();
+    books.sites.push(SiteSeries {
+        layer: RustHeap,
+        phase: "finish".to_owned(),
+        site: "prover::finish::h0123456789abcdef".to_owned(),
+        live: books.series[0].live.clone(),
+    });
+    let verdict = verdict(&books);
+    assert_eq!(verdict.findings.len(), 1);
+    assert_eq!(
+        verdict.findings[0].fingerprint,
+        "rust-heap/finish/prover::finish"
+    );
+}
+
+#[test]
+fn what_single_items_lost_is_told() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "finish", |_| (192, 2));
+    for round in 1..=8 {
+        for item in 0..4 {
+            let allocated = Amount::new(500, 5);
+            let lost = if item % 2 == 0 {
+                Amount::new(96, 1)
+            } else {
+                Amount::ZERO
+            };
+            program.item(round, item, "finish", allocated, allocated - lost);
+        }
+    }
+    let books = program.books();
+    let verdict = verdict(&books);
+    let loss = verdict.findings[0].per_item.expect("items were named");
+    assert_eq!(loss.each, Some(Amount::new(96, 1)));
+    assert_eq!(loss.losing * 2, loss.items);
+    let unmatched = unmatched_releases(&books);
+    assert_eq!(unmatched.len(), 7 * 2);
+    assert_eq!(
+        unmatched[0].to_string(),
+        "round 2, item 0, phase finish in rust-heap: 500 bytes in 5 blocks allocated, \
+         404 bytes in 4 blocks released; 96 bytes in 1 block never released"
+    );
+}
+
+#[test]
+fn a_rolling_block_of_an_item_is_no_unmatched_release() {
+    let mut program = Program::new(1, 6);
+    for round in 1..=6 {
+        let allocated = Amount::new(1528, 1);
+        let released = if round == 6 { Amount::ZERO } else { allocated };
+        program.item(round, 3, "finish", allocated, released);
+    }
+    let releases = releases(&program.books());
+    assert_eq!(releases.judged, 5);
+    assert!(releases.unmatched.is_empty());
+    assert_eq!(releases.rolling.len(), 1);
+}
+
+#[test]
+fn threads_lost_per_round_are_a_handle_leak_told_once() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "unattributed", |_| (272, 3));
+    program.gauges = (0..8)
+        .map(|n| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3 + n,
+            fds: 5,
+            ..Gauges::default()
+        })
+        .collect();
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::HandleLeak);
+    assert_eq!(verdict.findings.len(), 1);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(0, 1)));
+    assert!(
+        verdict
+            .sentence
+            .starts_with("threads are never closed: 1 thread per round")
+    );
+}
+
+#[test]
+fn a_cycle_that_keeps_a_file_and_a_mebibyte_is_a_leak_with_both_layers() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "finish", |_| (1 << 20, 3));
+    program.gauges = (0..8)
+        .map(|n| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3,
+            fds: 5 + n,
+            ..Gauges::default()
+        })
+        .collect();
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    let layers: Vec<Layer> = verdict.findings.iter().map(|f| f.layer).collect();
+    assert_eq!(layers, [RustHeap, Layer::Fds]);
+}
+
+#[test]
+fn a_thread_pool_that_grows_and_stops_is_a_cache() {
+    let mut program = Program::new(1, 12);
+    program.gauges = (0..12)
+        .map(|n| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3 + n.min(5),
+            fds: 5,
+            ..Gauges::default()
+        })
+        .collect();
+    assert!(class(&program).passes());
+}
+
+#[test]
+fn a_refused_release_is_the_cause_of_its_leak() {
+    let refusals = |n: u32| -> Vec<Refusal> {
+        (1..=n)
+            .map(|round| Refusal {
+                round,
+                layer: Layer::Pinned,
+                phase: "msm_g1".to_owned(),
+                call: "cudaFreeHost".to_owned(),
+                status: "800 (not permitted)".to_owned(),
+                count: 1,
+            })
+            .collect()
+    };
+    let mut books = Program::new(1, 8).books();
+    books.refusals = refusals(8);
+    let verdict_1 = verdict(&books);
+    assert_eq!(verdict_1.class, Class::Leak);
+    assert!(
+        verdict_1
+            .sentence
+            .contains("cudaFreeHost was refused 8 times: 800")
+    );
+
+    let mut program = Program::new(1, 8);
+    program.keeps(Layer::Pinned, "msm_g1", |_| (1 << 20, 1));
+    let mut books = program.books();
+    books.refusals = refusals(8);
+    let verdict_2 = verdict(&books);
+    assert_eq!(verdict_2.findings.len(), 1);
+    assert!(verdict_2.findings[0].cause.is_some());
+    assert_eq!(
+        verdict_2.findings[0].per_driver,
+        Some(Amount::new(1 << 20, 1))
+    );
+}
+
+#[test]
+fn memory_that_comes_back_late_is_dwell() {
+    let mut books = Program::new(1, 8).books();
+    for round in &mut books.rounds {
+        round.settle = Settle {
+            settled: true,
+            seconds: 0.4,
+            before: Amount::new(9 << 20, 4),
+            after: Amount::new(1 << 20, 1),
+        };
+    }
+    let verdict = verdict(&books);
+    assert_eq!(verdict.class, Class::Dwell);
+    assert!(verdict.sentence.contains("8.0 MiB"), "{}", verdict.sentence);
+}
+
+#[test]
+fn a_score_of_small_blocks_of_ending_threads_is_no_dwell() {
+    let mut books = Program::new(1, 8).books();
+    for round in &mut books.rounds {
+        round.settle.before = Amount::new(1500, 20);
+    }
+    assert_eq!(verdict(&books).class, Class::Clean);
+}
+
+#[test]
+fn releases_that_cannot_keep_up_are_a_backlog() {
+    let mut books = Program::new(1, 8).books();
+    books.series.push(crate::books::Series {
+        layer: RustHeap,
+        phase: "dealloc".to_owned(),
+        live: (1..=8).map(|n| Amount::new(n << 20, n)).collect(),
+    });
+    books.final_settle = Some(Settle {
+        settled: true,
+        seconds: 4.0,
+        before: Amount::new(8 << 20, 8),
+        after: Amount::ZERO,
+    });
+    let verdict = verdict(&books);
+    assert_eq!(verdict.class, Class::Backlog);
+    assert!(
+        verdict
+            .sentence
+            .contains("released more slowly than it is allocated")
+    );
+}
+
+fn queue(waiting: &[u64], items: u64, bytes_each: u64) -> Vec<QueueSample> {
+    let mut samples = Vec::new();
+    for round in 1..=4u32 {
+        for (at, left) in waiting.iter().enumerate() {
+            let produced = items * u64::from(round - 1)
+                + (items * (at as u64 + 1) / waiting.len() as u64).max(*left);
+            samples.push(QueueSample {
+                at_seconds: f64::from(round) + at as f64 / 100.0,
+                round,
+                produced,
+                consumed: produced - left,
+                live_bytes: 4_000_000 + left * bytes_each,
+            });
+        }
+    }
+    samples
+}
+
+#[test]
+fn items_that_nobody_holds_back_are_a_backlog() {
+    let mut books = Program::new(1, 6).books();
+    books.queue = queue(&[0, 3, 7, 12, 17, 22, 26, 28, 14, 0], 32, 8 << 20);
+    let undeclared = verdict(&books);
+    assert_eq!(undeclared.class, Class::Backlog);
+    assert!(
+        undeclared.sentence.contains("28 items waited at once"),
+        "{}",
+        undeclared.sentence
+    );
+    assert!(
+        undeclared.sentence.contains("8.0 MiB"),
+        "{}",
+        undeclared.sentence
+    );
+
+    books.queue_design = Some(QueueDesign {
+        capacity: 4,
+        producers: 4,
+    });
+    assert_eq!(verdict(&books).class, Class::Backlog);
+}
+
+#[test]
+fn a_bounded_queue_that_works_as_designed_is_no_backlog() {
+    let mut books = Program::new(1, 6).books();
+    books.queue = queue(&[0, 2, 5, 7, 8, 8, 9, 8, 4, 0], 32, 8 << 20);
+    assert_eq!(verdict(&books).class, Class::Clean);
+    books.queue_design = Some(QueueDesign {
+        capacity: 4,
+        producers: 4,
+    });
+    assert_eq!(verdict(&books).class, Class::Clean);
+    // A small round may wait whole in a queue that was made for it.
+    books.queue = queue(&[0, 2, 4, 4, 3, 1, 0, 0, 0, 0], 4, 8 << 20);
+    assert_eq!(verdict(&books).class, Class::Clean);
+}
+
+#[test]
+fn a_run_over_its_limit_is_a_ceiling_a_leak_or_a_backlog_by_its_books() {
+    let limit = Ending::Limit {
+        limit_bytes: 1 << 30,
+        peak_bytes: 5 << 28,
+        enforced_by: LimitKind::Watchdog,
+    };
+    let mut books = Program::new(1, 6).books();
+    books.ending = limit.clone();
+    let ceiling = verdict(&books);
+    assert_eq!(ceiling.class, Class::Ceiling);
+    assert!(
+        ceiling.sentence.contains("1.2 GiB with a limit of 1.0 GiB"),
+        "{}",
+        ceiling.sentence
+    );
+
+    books.queue = queue(&[0, 3, 7, 12, 17, 22, 26, 28], 32, 8 << 20);
+    assert_eq!(verdict(&books).class, Class::Backlog);
+
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "synthesis", |_| (64 << 20, 1));
+    let mut books = program.books();
+    books.ending = limit.clone();
+    assert_eq!(verdict(&books).class, Class::Leak);
+
+    let mut books = Program::new(1, 0).books();
+    books.ending = limit;
+    assert_eq!(verdict(&books).class, Class::Ceiling);
+}
+
+#[test]
+fn a_peak_above_the_limit_is_a_ceiling_also_if_nobody_killed_it() {
+    let mut books = Program::new(1, 6).books();
+    books.limit_bytes = Some(3 << 20);
+    assert_eq!(verdict(&books).class, Class::Ceiling);
+    books.limit_bytes = Some(4 << 20);
+    assert_eq!(verdict(&books).class, Class::Clean);
+}
+
+#[test]
+fn an_end_by_something_else_is_a_crash_or_a_hang() {
+    let mut books = Program::new(1, 3).books();
+    books.ending = Ending::Signal { signal: 9 };
+    let crash = verdict(&books);
+    assert_eq!(crash.class, Class::Crash);
+    assert!(
+        crash.sentence.contains("3 rounds had ended"),
+        "{}",
+        crash.sentence
+    );
+    books.ending = Ending::Hang { idle_seconds: 30.0 };
+    assert_eq!(verdict(&books).class, Class::Hang);
+}
+
+#[test]
+fn what_a_verdict_lacks_makes_it_inconclusive() {
+    let good = Program::new(1, 8).books();
+    let lacks = |change: fn(&mut Books)| {
+        let mut books = good.clone();
+        change(&mut books);
+        let verdict = verdict(&books);
+        assert_eq!(verdict.class, Class::Inconclusive, "{}", verdict.sentence);
+        assert_eq!(verdict.missing.len(), 1, "{:?}", verdict.missing);
+        verdict.sentence
+    };
+    assert!(lacks(|b| b.health.attached = false).contains("never reported"));
+    assert!(lacks(|b| b.health.lost = 3).contains("3 operations could not be booked"));
+    assert!(lacks(|b| b.health.unreadable.push("smaps".into())).contains("smaps"));
+    assert!(lacks(|b| b.rounds.truncate(3)).contains("2 rounds could be judged, 2 rounds more"));
+    assert!(
+        lacks(|b| b.rounds.iter_mut().for_each(|r| r.settle.settled = false)).contains("settle")
+    );
+    assert!(lacks(|b| b.rounds.iter_mut().for_each(|r| r.gauges = None)).contains("0 of 8"));
+    assert_eq!(verdict(&Books::default()).class, Class::Inconclusive);
+}
+
+#[test]
+fn a_leak_in_exact_books_is_said_though_gauges_are_unreadable() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "synthesis", |_| (96, 1));
+    let mut books = program.books();
+    books.rounds.iter_mut().for_each(|round| {
+        round.gauges = None;
+        round.settle.settled = false;
+    });
+    books.health.unreadable.push("RssAnon".to_owned());
+    assert_eq!(verdict(&books).class, Class::Leak);
+    books.health.lost = 1;
+    assert_eq!(
+        verdict(&books).class,
+        Class::Inconclusive,
+        "a lost free looks like a leak"
+    );
+}
+
+fn resident(of: impl Fn(u64) -> u64, rounds: u64) -> Books {
+    let mut program = Program::new(1, rounds as u32);
+    program.gauges = (1..=rounds)
+        .map(|round| Gauges {
+            rss_anon: of(round),
+            threads: 3,
+            fds: 5,
+            ..Gauges::default()
+        })
+        .collect();
+    program.books()
+}
+
+#[test]
+fn resident_memory_above_live_is_explained_by_a_trim() {
+    let mut books = resident(|_| 900 << 20, 8);
+    books
+        .rounds
+        .iter_mut()
+        .for_each(|round| round.peak_bytes = 850 << 20);
+    let untried = verdict(&books);
+    assert_eq!(untried.class, Class::Clean);
+    assert!(untried.notes[0].sentence.contains("a trim would tell why"));
+    assert_eq!(
+        next_step(&books, &Settings::default()),
+        Step::Probe(ProbeKind::Trim)
+    );
+
+    books.probes = vec![trim(&books, 30 << 20)];
+    assert_eq!(verdict(&books).class, Class::Retention);
+    assert_eq!(next_step(&books, &Settings::default()), Step::Stop);
+    books.probes = vec![trim(&books, 800 << 20)];
+    assert_eq!(verdict(&books).class, Class::Fragmentation);
+}
+
+#[test]
+fn the_resident_memory_of_the_healthy_prover_never_fails() {
+    let known = [
+        (1, 146),
+        (2, 161),
+        (3, 170),
+        (4, 173),
+        (8, 187),
+        (18, 206),
+        (28, 214),
+        (38, 217),
+    ];
+    let rss = |round: u64| {
+        let mib = known
+            .windows(2)
+            .find(|pair| round <= pair[1].0)
+            .map_or(217 << 20, |pair| {
+                let (x, y) = pair[0];
+                let share = (round.max(x) - x) as f64 / (pair[1].0 - x) as f64;
+                ((y as f64 + share * (pair[1].1 - y) as f64) * f64::from(1 << 20)) as u64
+            });
+        mib - (86 << 20)
+    };
+    for rounds in 5..=120 {
+        let mut books = resident(rss, rounds);
+        let last = rss(rounds);
+        for after in [last, last / 2, last / 10] {
+            books.probes = vec![trim(&books, after)];
+            let verdict = verdict(&books);
+            assert!(verdict.class.passes(), "{rounds}: {}", verdict.sentence);
+        }
+    }
+}
+
+#[test]
+fn mappings_that_no_ledger_books_are_unexplained_growth_with_two_witnesses() {
+    let mut books = resident(|round| (8 << 20) + round * (4 << 20), 12);
+    let alone = verdict(&books);
+    assert_eq!(alone.class, Class::Inconclusive);
+    assert!(
+        alone.sentence.contains("no second witness"),
+        "{}",
+        alone.sentence
+    );
+
+    books.probes = vec![trim(&books, 56 << 20)];
+    let trimmed = verdict(&books);
+    assert_eq!(
+        trimmed.class,
+        Class::UnexplainedGrowth,
+        "{}",
+        trimmed.sentence
+    );
+    assert_eq!(trimmed.findings[0].confirmed, [Confirmation::OutlastsTrim]);
+
+    books.probes.clear();
+    books.maps.push(MapSeries {
+        name: "[anon:arena of the driver]".to_owned(),
+        kind: MapKind::Anon,
+        resident: (1..=12).map(|n| n * (4 << 20)).collect(),
+    });
+    let named = verdict(&books);
+    assert_eq!(named.class, Class::UnexplainedGrowth);
+    assert!(named.sentence.contains("[anon:arena of the driver]"));
+
+    books.maps[0].kind = MapKind::Allocator;
+    assert!(verdict(&books).class != Class::UnexplainedGrowth);
+}
+
+#[test]
+fn file_pages_never_fail() {
+    let mut books = Program::new(1, 12).books();
+    for (at, round) in books.rounds.iter_mut().enumerate() {
+        if let Some(gauges) = &mut round.gauges {
+            gauges.rss_file = at as u64 * (100 << 20);
+        }
+    }
+    let verdict = verdict(&books);
+    assert_eq!(verdict.class, Class::Clean);
+    assert!(
+        verdict.notes[0]
+            .sentence
+            .contains("the kernel can take them back")
+    );
+}
+
+#[test]
+fn an_adaptive_run_stops_early_where_nothing_grows() {
+    assert_eq!(
+        next_step(&healthy_prover(10).books(), &Settings::default()),
+        Step::Stop
+    );
+    assert!(matches!(
+        next_step(&healthy_prover(4).books(), &Settings::default()),
+        Step::MoreRounds { .. }
+    ));
+}
+
+#[test]
+fn an_adaptive_run_lets_a_leak_prove_itself() {
+    let leak = |rounds| {
+        let mut program = Program::new(1, rounds);
+        program.keeps(RustHeap, "synthesis", |_| (96, 1));
+        program.books()
+    };
+    let settings = Settings::default();
+    assert!(matches!(
+        next_step(&leak(8), &settings),
+        Step::MoreRounds { rounds: 7, .. }
+    ));
+    let mut proven = leak(25);
+    assert_eq!(next_step(&proven, &settings), Step::Probe(ProbeKind::Idle));
+    let live = proven.series[0].live[24];
+    proven.probes.push(Probe {
+        kind: ProbeKind::Idle,
+        seconds: 1.0,
+        live_before: live,
+        live_after: live,
+        before: None,
+        after: None,
+    });
+    assert_eq!(next_step(&proven, &settings), Step::Stop);
+    let fixed = Settings {
+        max_rounds: 8,
+        probes: Vec::new(),
+        ..settings
+    };
+    assert_eq!(next_step(&leak(8), &fixed), Step::Stop);
+}
+
+#[test]
+fn a_verdict_survives_storing() {
+    let mut program = healthy_prover(12);
+    program.keeps(RustHeap, "finish", |round| {
+        if round % 2 == 0 { (96, 1) } else { (0, 0) }
+    });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.findings[0].driver, Driver::EveryKthRound(2));
+    let stored = serde_json::to_string(&verdict).expect("plain data");
+    let read: Verdict = serde_json::from_str(&stored).expect("the same data");
+    assert_eq!(read, verdict);
+    assert!(Health::default().unreadable.is_empty());
+}

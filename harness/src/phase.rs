@@ -1,11 +1,12 @@
 //! Phases and items: where in a round an allocation belongs.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
-use tidegate_hook::{Entered, PhaseNumber, Whereabouts, as_meter};
+use tidegate_hook::{PhaseNumber, Whereabouts, as_meter};
 use tracing::Subscriber;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -53,7 +54,11 @@ impl Place {
     /// Puts the calling thread here until the guard is dropped.
     #[must_use = "the thread goes back when the guard is dropped"]
     pub fn enter(self) -> Guard {
-        Guard(tidegate_hook::is_metered().then(|| self.0.enter()))
+        if tidegate_hook::is_metered() {
+            Guard::at(self.0)
+        } else {
+            Guard::nowhere()
+        }
     }
 
     /// Wraps a closure so that it runs here, on whichever thread: for rayon's
@@ -66,18 +71,94 @@ impl Place {
     }
 }
 
-/// Guard of a phase, an item or a place.
+/// Guard of a phase, an item or a place. Guards may be dropped in any order.
 #[derive(Debug)]
-pub struct Guard(#[expect(dead_code, reason = "held for its drop")] Option<Entered>);
+#[must_use = "the thread goes back when the guard is dropped"]
+pub struct Guard {
+    /// The stay that ends with this guard; `None` outside a metered run.
+    stay: Option<Stay>,
+    /// A stay belongs to the thread that it began on.
+    not_send: PhantomData<*const ()>,
+}
 
 impl Guard {
+    const fn nowhere() -> Self {
+        Self {
+            stay: None,
+            not_send: PhantomData,
+        }
+    }
+
+    fn at(place: Whereabouts) -> Self {
+        let number = GUARDS.with(|guards| {
+            guards.set(guards.get().wrapping_add(1));
+            guards.get()
+        });
+        let stay = Stay::Guard(number);
+        begin(stay, place);
+        Self {
+            stay: Some(stay),
+            not_send: PhantomData,
+        }
+    }
+
     fn enter(name: Option<&'static str>, item: Option<u32>) -> Self {
         if !tidegate_hook::is_metered() {
-            return Self(None);
+            return Self::nowhere();
         }
         let number = name.and_then(phase_number);
-        Self(Some(Whereabouts::changed(number, item).enter()))
+        Self::at(Whereabouts::changed(number, item))
     }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(stay) = self.stay {
+            end(stay);
+        }
+    }
+}
+
+/// What a thread is somewhere for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    /// A guard, by its number on this thread.
+    Guard(u64),
+    /// A span, by its id.
+    Span(u64),
+}
+
+thread_local! {
+    static GUARDS: Cell<u64> = const { Cell::new(0) };
+    /// The stays of this thread, with where it was before each.
+    static INSIDE: RefCell<Vec<(Stay, Whereabouts)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Puts the thread at a place for a stay.
+fn begin(stay: Stay, place: Whereabouts) {
+    let _meter = as_meter();
+    let before = place.replace();
+    // Gone already where the thread is ending: then there is nothing to go back to.
+    let _ = INSIDE.try_with(|inside| inside.borrow_mut().push((stay, before)));
+}
+
+/// Ends a stay. If it is the last one, the thread goes back to where it was; one
+/// that others have been begun in is taken out from under them.
+fn end(stay: Stay) {
+    let _meter = as_meter();
+    let _ = INSIDE.try_with(|inside| {
+        let mut inside = inside.borrow_mut();
+        let Some(at) = inside.iter().rposition(|(open, _)| *open == stay) else {
+            return;
+        };
+        let (_, before) = inside.remove(at);
+        match inside.get_mut(at) {
+            Some(later) => later.1 = before,
+            None => {
+                before.replace();
+            }
+        }
+    });
 }
 
 /// A phase's number. Names are remembered by address, so that a phase that is
@@ -140,11 +221,6 @@ struct Spot {
     item: Option<u32>,
 }
 
-thread_local! {
-    /// The spans that this thread is in, with where it was before each.
-    static INSIDE: RefCell<Vec<(u64, Whereabouts)>> = const { RefCell::new(Vec::new()) };
-}
-
 struct FindItem {
     field: &'static str,
     item: Option<u32>,
@@ -203,28 +279,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Ph
         else {
             return;
         };
-        let _meter = as_meter();
-        let before = Whereabouts::changed(spot.phase, spot.item).replace();
-        INSIDE.with_borrow_mut(|inside| inside.push((id.into_u64(), before)));
+        begin(
+            Stay::Span(id.into_u64()),
+            Whereabouts::changed(spot.phase, spot.item),
+        );
     }
 
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
-        let _meter = as_meter();
-        INSIDE.with_borrow_mut(|inside| {
-            let Some(at) = inside
-                .iter()
-                .rposition(|(inner, _)| *inner == id.into_u64())
-            else {
-                return;
-            };
-            let (_, before) = inside.remove(at);
-            match inside.get_mut(at) {
-                // Left before a span entered later: that one goes back one further.
-                Some(later) => later.1 = before,
-                None => {
-                    before.replace();
-                }
-            }
-        });
+        if tidegate_hook::is_metered() {
+            end(Stay::Span(id.into_u64()));
+        }
     }
 }

@@ -229,16 +229,24 @@ fn phases(books: &Books) -> Table {
             } else {
                 grouped(left.bytes)
             },
-            size_u64(phase.peak_bytes),
+            if phase.peak_bytes < HELD_BACK {
+                "<64 KiB".to_owned()
+            } else {
+                size_u64(phase.peak_bytes)
+            },
             mean_held(phase),
         ]);
     }
     table
 }
 
+/// A thread keeps changes of a phase's live bytes to itself up to this size, so that
+/// below it a peak and a mean say nothing.
+const HELD_BACK: u64 = 64 << 10;
+
 /// Mean seconds that a byte was held: byte-seconds over bytes (Little's law).
 fn mean_held(phase: &PhaseBook) -> String {
-    if phase.allocated.bytes <= 0 {
+    if phase.allocated.bytes <= 0 || phase.peak_bytes < HELD_BACK {
         return String::new();
     }
     let seconds = phase.byte_seconds / phase.allocated.bytes as f64;

@@ -81,6 +81,9 @@ pub struct Plan {
     pub hang_ms: u64,
     /// A round that takes longer hangs, whatever it does; in milliseconds.
     pub round_ms: Option<u64>,
+    /// Environment variables that the workload gets beside the test's own.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
     /// How many items may wait in the workload's queue by design, if it says.
     pub queue: Option<QueueDesign>,
 }
@@ -100,6 +103,7 @@ impl Scenario {
             sample_ms: 10,
             hang_ms: 120_000,
             round_ms: None,
+            environment: BTreeMap::new(),
             queue: None,
         };
         Self {
@@ -187,6 +191,13 @@ impl Scenario {
             capacity,
             producers,
         });
+        self
+    }
+
+    /// Sets an environment variable for the workload alone.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.plan.environment.insert(name.into(), value.into());
         self
     }
 

@@ -55,6 +55,7 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
     let temporary = folder.create_folder("tmp")?;
     let mut command = child_command(scenario)?;
     command
+        .envs(&plan.environment)
         // What a killed workload leaves lying about is gone with the run, and a lock
         // file that this test holds (`serial_test::file_serial`) is not the one
         // that the same test takes in the child: that would wait for ever.

@@ -80,14 +80,13 @@ pub fn run_prover_observed(scenario: Scenario, config: Config, observer: impl Ob
         })
 }
 
-/// What the config's planted defect keeps per round, by layer and phase, computed
-/// from the circuit's shape.
+/// What the config's planted defect keeps each time it strikes a partition, by
+/// layer and phase, computed from the circuit's shape.
 ///
 /// # Panics
 ///
 /// If the fixture names a layer that is none.
-pub fn expected_per_round(config: &Config) -> Vec<(Layer, &'static str, Amount)> {
-    let strikes = planted::strikes_per_round(config) as i64;
+pub fn expected_per_item(config: &Config) -> Vec<(Layer, &'static str, Amount)> {
     let expected = planted::expected_per_partition(config)
         .into_iter()
         .map(|expected| {
@@ -96,12 +95,8 @@ pub fn expected_per_round(config: &Config) -> Vec<(Layer, &'static str, Amount)>
                 "native-heap" => Layer::NativeHeap,
                 other => panic!("no such layer: {other}"),
             };
-            let (bytes, blocks) = (expected.bytes as i64, expected.blocks as i64);
-            (
-                layer,
-                expected.phase,
-                Amount::new(bytes * strikes, blocks * strikes),
-            )
+            let amount = Amount::new(expected.bytes as i64, expected.blocks as i64);
+            (layer, expected.phase, amount)
         });
     let mut expected: Vec<_> = expected.collect();
     expected.sort();

@@ -7,7 +7,7 @@ use serial_test::file_serial;
 use tidegate::books::{Amount, Ending, Layer};
 use tidegate::{Class, Run, Scenario};
 use tidegate_prover::{Api, Config, Dealloc, Defect, DefectKind, Observer, Permit, Shape};
-use tidegate_tests::{expected_per_round, run_prover, run_prover_observed};
+use tidegate_tests::{expected_per_item, run_prover, run_prover_observed};
 
 #[global_allocator]
 static ALLOC: tidegate::Alloc = tidegate::Alloc::system();
@@ -81,21 +81,27 @@ fn a_healthy_split_prover_that_frees_inline_and_late_passes() {
 }
 
 /// A defect must be found in its layer and phase, with exactly the bytes and blocks
-/// that the circuit's shape says, and nowhere else.
+/// per partition that the circuit's shape says, for exactly the partitions that it
+/// strikes, and nowhere else.
 fn expect_planted(name: &str, config: Config) -> Run {
     let run = run_prover(Scenario::new(name), config);
     run.assert_class(Class::Leak);
-    let mut found: Vec<(Layer, &str, Amount)> = run
-        .verdict()
-        .findings
-        .iter()
-        .map(|finding| {
-            let per_round = finding.per_driver.unwrap_or_default();
-            (finding.layer, finding.phase.as_str(), per_round)
-        })
-        .collect();
+    let mut found: Vec<(Layer, &str, Amount)> = Vec::new();
+    for finding in &run.verdict().findings {
+        let items = finding
+            .per_item
+            .unwrap_or_else(|| panic!("no items in {finding:?}\n{run}"));
+        let each = items
+            .each
+            .unwrap_or_else(|| panic!("uneven: {finding:?}\n{run}"));
+        let struck = config
+            .defect
+            .map_or(0, |defect| items.items / defect.every as u64);
+        assert_eq!(items.losing, struck, "{run}");
+        found.push((finding.layer, &finding.phase, each));
+    }
     found.sort();
-    assert_eq!(found, expected_per_round(&config), "{run}");
+    assert_eq!(found, expected_per_item(&config), "{run}");
     run
 }
 
@@ -167,7 +173,7 @@ fn releases_that_do_not_match_are_named_by_partition_and_phase() {
         planted(DefectKind::AuxInStatic, 4),
     );
     let mismatches = tidegate::verdict::unmatched_releases(run.books());
-    let aux = expected_per_round(&planted(DefectKind::AuxInStatic, 4))[0].2;
+    let aux = expected_per_item(&planted(DefectKind::AuxInStatic, 4))[0].2;
     assert!(!mismatches.is_empty(), "{run}");
     for mismatch in &mismatches {
         assert_eq!(

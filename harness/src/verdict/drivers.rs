@@ -6,9 +6,10 @@ use crate::books::{Amount, Books};
 /// What happened between two measured rounds, step by step as the series'.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Happened {
-    /// Threads created.
+    /// Threads created; empty where none were in any round.
     pub(super) threads: Vec<i64>,
-    /// Errors reported, a failed round counting as one at least.
+    /// Errors reported, a failed round counting as one at least; empty where there
+    /// were none in any round.
     pub(super) errors: Vec<i64>,
     /// Seconds of wall clock; 0 where the clock cannot be read.
     pub(super) seconds: Vec<f64>,
@@ -31,6 +32,12 @@ impl Happened {
             } else {
                 0.0
             });
+        }
+        // Without events there is nothing to explain by them.
+        for events in [&mut out.threads, &mut out.errors] {
+            if events.iter().all(|n| *n == 0) {
+                events.clear();
+            }
         }
         out
     }

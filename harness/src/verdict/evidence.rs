@@ -1,6 +1,8 @@
 //! Everything that was found in the books, before one class is chosen.
 
 use super::backlog::{self, Backlog, Queue};
+use std::collections::BTreeMap;
+
 use super::class::Class;
 use super::finding::{Confirmation, Driver, Finding, Note};
 use super::fingerprint::fingerprint;
@@ -10,6 +12,9 @@ use super::resident::{self, Resident, signed};
 use super::words;
 use super::{Judged, Power, Settings, Tried, Verdict};
 use crate::books::{Amount, Books, Ending, Gauges, Layer, LimitKind, Probe, ProbeKind};
+
+/// Reads one gauge.
+type ReadGauge = fn(&Gauges) -> i64;
 
 /// What was found.
 pub(super) struct Evidence<'a> {
@@ -72,7 +77,7 @@ impl<'a> Evidence<'a> {
             .partition(|finding| finding.class == Class::HandleLeak);
         self.leaks.leaks = memory;
         self.handles = handles;
-        let gauges: [(Layer, fn(&Gauges) -> i64); 2] = [
+        let gauges: [(Layer, ReadGauge); 2] = [
             (Layer::Threads, |g| signed(g.threads)),
             (Layer::Fds, |g| signed(g.fds)),
         ];
@@ -95,6 +100,18 @@ impl<'a> Evidence<'a> {
                 false,
             );
             match outcome {
+                Outcome::Leak(growth) if self.went_late(of, &values, growth.total) => {
+                    self.notes.push(Note {
+                        class: Some(Class::Dwell),
+                        layer: Some(layer),
+                        phase: None,
+                        amount: growth.total,
+                        sentence: format!(
+                            "{} came with the rounds and were gone after idling",
+                            leaks::amount(layer, growth.total)
+                        ),
+                    });
+                }
                 Outcome::Leak(growth) => {
                     let row = Row::counted(layer, values, growth.clone());
                     let (finding, _) = leaks::finding(self.books, &self.ledger, &row, &growth);
@@ -116,6 +133,20 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    /// Whether half of what a gauge counted more of was gone after idling.
+    fn went_late(&self, of: ReadGauge, values: &[Amount], total: Amount) -> bool {
+        let last = values.last().map_or(0, |value| value.blocks);
+        let waits = |probe: &&Probe| matches!(probe.kind, ProbeKind::Idle | ProbeKind::Drain);
+        let mut after = self
+            .books
+            .probes
+            .iter()
+            .filter(waits)
+            .filter_map(|p| p.after.as_ref());
+        total.blocks > 0
+            && after.any(|gauges| last.saturating_sub(of(gauges)).saturating_mul(2) >= total.blocks)
+    }
+
     fn wide(&self, n: u32) -> usize {
         usize::try_from(n).unwrap_or(usize::MAX)
     }
@@ -128,16 +159,15 @@ impl<'a> Evidence<'a> {
             .rounds
             .get(self.ledger.base + 1)
             .map_or(0, |round| round.round);
-        let mut groups: std::collections::BTreeMap<(Layer, &str, &str, &str), (Vec<u32>, u64)> =
-            std::collections::BTreeMap::new();
+        let mut groups: BTreeMap<_, (Vec<u32>, u64)> = BTreeMap::new();
         for refusal in &self.books.refusals {
             if refusal.count > 0 {
                 let group = groups
                     .entry((
                         refusal.layer,
-                        &refusal.phase,
-                        &refusal.call,
-                        &refusal.status,
+                        refusal.phase.as_str(),
+                        refusal.call.as_str(),
+                        refusal.status.as_str(),
                     ))
                     .or_default();
                 group.0.push(refusal.round);

@@ -114,7 +114,11 @@ impl<'a> Ledger<'a> {
         // another that live memory stands still: the sum must show it itself.
         let none = vec![Amount::ZERO; steps];
         for layer in &mut ledger.layers {
-            layer.outcome = judged(layer, &none);
+            layer.outcome = match judged(layer, &none) {
+                // Caches of several phases, one after the other, look uneven.
+                Outcome::Leak(growth) if !growth.constant => Outcome::Flat,
+                outcome => outcome,
+            };
         }
         ledger.happened = happened;
         ledger.find_moved(settings, exact_only);
@@ -145,11 +149,19 @@ impl<'a> Ledger<'a> {
             .enumerate()
             .map(|(at, round)| (round.round, at))
             .collect();
+        // Books come in order: the next entry is mostly of the same series or of the next.
+        let mut last = 0;
         for left in &books.survivors {
-            let Some(&row) = at.get(&(left.layer, left.phase.as_str())) else {
+            let is = |row: &Row<'_>| row.layer == left.layer && row.phase == left.phase;
+            let near = (last..last + 2).find(|row| self.rows.get(*row).is_some_and(is));
+            let Some(row) = near.or_else(|| at.get(&(left.layer, left.phase.as_str())).copied())
+            else {
                 continue;
             };
-            let row = &mut self.rows[row];
+            last = row;
+            let Some(row) = self.rows.get_mut(row) else {
+                continue;
+            };
             match of_round.get(&left.round) {
                 Some(&round) if round > self.base => {
                     if let Some(born) = row.born.get_mut(round - self.base - 1) {
@@ -313,6 +325,9 @@ fn balances(rising: &Row<'_>, falling: &Row<'_>, start: usize) -> bool {
         (Some(first), Some(last)) => *last - *first,
         _ => Amount::ZERO,
     };
+    if !both(change(up), change(down)) {
+        return false;
+    }
     let rises = |step: &Amount| step.bytes > 0 || step.blocks > 0;
     let (up_steps, down_steps) = (growth::steps(up), growth::steps(down));
     let risen = up_steps.iter().filter(|step| rises(step)).count();
@@ -321,7 +336,7 @@ fn balances(rising: &Row<'_>, falling: &Row<'_>, start: usize) -> bool {
         .zip(&down_steps)
         .filter(|(up, down)| rises(up) && both(**up, **down))
         .count();
-    both(change(up), change(down)) && matched * 2 >= risen
+    matched * 2 >= risen
 }
 
 /// Judges one series by what is alive after each round and by its survivors.
@@ -349,10 +364,10 @@ pub(super) fn outcome(
     } else {
         settings
     };
-    let steps = growth::steps(values);
-    if steps.iter().all(|step| step.is_zero()) {
+    if values.windows(2).all(|pair| pair[0] == pair[1]) {
         return Outcome::Flat;
     }
+    let steps = growth::steps(values);
     let by_survivors: Vec<&[Amount]> = (1..=3)
         .filter_map(|last| born.get(..born.len().checked_sub(last)?))
         .filter(|born| born.iter().any(|left| left.blocks > 0))
@@ -509,11 +524,12 @@ impl Steps<'_> {
                         .all(|(a, b)| a.blocks == b.blocks)
             });
         }
-        let blocks = |values: &'_ [Amount]| values.iter().map(|a| a.blocks).collect::<Vec<_>>();
-        let lowest = self
-            .values
-            .get(end..)
-            .and_then(|tail| blocks(tail).into_iter().min());
+        let blocks = |values: &[Amount]| -> (i64, i64) {
+            values.iter().fold((i64::MAX, i64::MIN), |(low, high), a| {
+                (low.min(a.blocks), high.max(a.blocks))
+            })
+        };
+        let (lowest, _) = self.values.get(end..).map_or((i64::MIN, 0), blocks);
         let length = end.saturating_sub(start);
         let spans = [length, length / 2, length / 4];
         spans
@@ -522,13 +538,7 @@ impl Steps<'_> {
             .all(|span| {
                 let from = end - span;
                 let left: Amount = born.iter().skip(from).copied().sum();
-                let highest = self
-                    .values
-                    .get(..=from)
-                    .and_then(|head| blocks(head).into_iter().max());
-                let (Some(highest), Some(lowest)) = (highest, lowest) else {
-                    return false;
-                };
+                let (_, highest) = self.values.get(..=from).map_or((0, i64::MAX), blocks);
                 let rose = i128::from(lowest) - i128::from(highest);
                 // rose / (n - from) > left / span / 2, without a division.
                 rose * 2 * (span as i128) > i128::from(left.blocks) * ((n - from) as i128)
@@ -712,7 +722,8 @@ impl Steps<'_> {
         // The last steps may be the beginning of a pattern.
         if let Some(found) = growth::repeating(self.live, View::Both)
             && settings.matters(self.rose_since(found.start), n - found.start)
-            && rises.last().is_some_and(|(at, _)| at + 1 == n)
+            && (rises.len() >= 3 && rises[rises.len() - 3].0 + 3 == n || found.period > 1)
+            && rises.last().is_some_and(|(at, _)| at + found.period >= n)
         {
             return Outcome::Unclear {
                 total: self.rose_since(found.start),

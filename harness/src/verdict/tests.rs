@@ -546,6 +546,39 @@ fn threads_lost_per_round_are_a_handle_leak_told_once() {
 }
 
 #[test]
+fn threads_that_end_while_idling_are_no_handle_leak() {
+    let mut program = Program::new(1, 8);
+    program.gauges = (0..8)
+        .map(|n| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3 + n,
+            fds: 5,
+            ..Gauges::default()
+        })
+        .collect();
+    let mut books = program.books();
+    let before = books.rounds[7].gauges.expect("gauges");
+    books.probes.push(Probe {
+        kind: ProbeKind::Idle,
+        seconds: 2.0,
+        live_before: Amount::ZERO,
+        live_after: Amount::ZERO,
+        before: Some(before),
+        after: Some(Gauges {
+            threads: 3,
+            ..before
+        }),
+    });
+    let verdict = verdict(&books);
+    assert!(verdict.class.passes(), "{}", verdict.sentence);
+    assert!(
+        verdict.notes[0]
+            .sentence
+            .contains("7 threads came with the rounds")
+    );
+}
+
+#[test]
 fn a_cycle_that_keeps_a_file_and_a_mebibyte_is_a_leak_with_both_layers() {
     let mut program = Program::new(1, 8);
     program.keeps(RustHeap, "finish", |_| (1 << 20, 3));

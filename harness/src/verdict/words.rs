@@ -10,7 +10,7 @@ pub(crate) fn grouped(n: i64) -> String {
         out.push('-');
     }
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

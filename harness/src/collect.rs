@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_hook::{Account, Counters, HookLayer, Ledger, Snapshot};
+use tidegate_hook::{Account, Counters, HookLayer, Ledger, Sites, Snapshot};
 
 use crate::books::{
     Amount, Books, Ending, Gauges, Health, ItemBook, Layer, PhaseBook, Probe, RoundBook, Series,
     Settle, Survivors, UNATTRIBUTED,
 };
+use crate::explain::{Booked, Recorder, Stacks};
 use crate::sampler::Found;
 use crate::scenario::Plan;
 
@@ -15,8 +16,6 @@ use crate::scenario::Plan;
 #[derive(Debug)]
 pub(crate) struct Collector {
     plan: Plan,
-    /// Process id of the workload.
-    root: u32,
     rounds: Vec<RoundBook>,
     /// Alive after each round, by layer and phase.
     live: Vec<BTreeMap<(Layer, String), Amount>>,
@@ -24,6 +23,7 @@ pub(crate) struct Collector {
     pub probes: Vec<Probe>,
     pub final_settle: Option<Settle>,
     pub unreadable: BTreeSet<String>,
+    by_stack: Recorder,
 }
 
 /// A round that has ended and settled.
@@ -37,34 +37,46 @@ pub(crate) struct EndedRound<'a> {
 }
 
 impl Collector {
-    pub fn new(plan: Plan, root: u32) -> Self {
+    pub fn new(plan: Plan) -> Self {
         Self {
             plan,
-            root,
             rounds: Vec::new(),
             live: Vec::new(),
             allocated_before: Amount::ZERO,
             probes: Vec::new(),
             final_settle: None,
             unreadable: BTreeSet::new(),
+            by_stack: Recorder::default(),
         }
     }
 
     /// What is alive in all judged layers.
     pub fn live(&self, snapshot: &Snapshot) -> Amount {
+        self.live_until(snapshot, u32::MAX)
+    }
+
+    /// What is alive of the blocks that rounds up to `round` bore.
+    pub fn live_until(&self, snapshot: &Snapshot, round: u32) -> Amount {
+        let (births, releases) = self.traffic_until(snapshot, round);
+        births - releases
+    }
+
+    /// What was allocated and released of the blocks that rounds up to `round` bore.
+    pub fn traffic_until(&self, snapshot: &Snapshot, round: u32) -> (Amount, Amount) {
         self.judged(snapshot)
-            .map(|(_, account)| alive(account.counters))
-            .sum()
+            .filter(|(_, account)| account.round <= round)
+            .fold((Amount::ZERO, Amount::ZERO), |(b, r), (_, account)| {
+                (b + births(account.counters), r + releases(account.counters))
+            })
     }
 
     /// The accounts of judged layers whose blocks can still be alive: those of
-    /// the workload and of the descendants that still run. What a process leaves
-    /// behind when it ends is not memory any more.
+    /// the workload and of the descendants that ran when the books were read.
     fn judged<'a>(
         &self,
         snapshot: &'a Snapshot,
     ) -> impl Iterator<Item = (Layer, &'a Account)> + use<'a> {
-        let slots = slots_that_count(snapshot, self.root);
+        let slots = slots_that_count(snapshot);
         snapshot.accounts.iter().filter_map(move |account| {
             let layer = judged_layer(account.layer)?;
             slots.contains(&account.process).then_some((layer, account))
@@ -73,11 +85,15 @@ impl Collector {
 
     pub fn add_round(&mut self, ended: EndedRound<'_>) {
         let mut live = BTreeMap::<_, Amount>::new();
-        let mut allocated = Amount::ZERO;
+        let ended_before = ended.snapshot.ended;
+        let mut allocated = births(ended_before.native) + births(ended_before.rust);
         for (layer, account) in self.judged(ended.snapshot) {
-            let phase = phase_name(ended.snapshot, account.phase);
-            *live.entry((layer, phase.to_owned())).or_default() += alive(account.counters);
             allocated += births(account.counters);
+            // Where nobody waits, the next round may have begun.
+            if account.round <= ended.number {
+                let phase = phase_name(ended.snapshot, account.phase);
+                *live.entry((layer, phase.to_owned())).or_default() += alive(account.counters);
+            }
         }
         if ended.gauges.is_none() {
             self.unreadable
@@ -95,6 +111,7 @@ impl Collector {
             gauges: ended.gauges,
         });
         self.allocated_before = allocated;
+        self.by_stack.add_round(self.booked(ended.snapshot));
         self.live.push(live);
     }
 
@@ -122,6 +139,22 @@ impl Collector {
             health: self.health(snapshot, found),
             ..Books::default()
         }
+    }
+
+    /// The stacks that were taken, with what the books say of each.
+    pub fn stacks(&self, sites: Sites, snapshot: &Snapshot) -> Stacks {
+        self.by_stack.finish(sites, self.booked(snapshot))
+    }
+
+    fn booked<'a>(&self, snapshot: &'a Snapshot) -> impl Iterator<Item = Booked<'a>> + use<'a> {
+        self.judged(snapshot).map(|(layer, account)| Booked {
+            layer,
+            phase: phase_name(snapshot, account.phase),
+            site: account.site,
+            round: account.round,
+            births: births(account.counters),
+            alive: alive(account.counters),
+        })
     }
 
     fn series(&self) -> Vec<Series> {
@@ -250,25 +283,22 @@ impl Collector {
     }
 }
 
-/// Slots of processes whose memory exists: for each process that runs (and for
-/// the workload itself, whose books are read after its end too) the last slot
-/// that it took, because a process that executes another program starts anew.
-fn slots_that_count(snapshot: &Snapshot, root: u32) -> BTreeSet<u32> {
+/// Reads the books. Those of processes that have ended are closed first: what a
+/// process leaves behind when it ends is not memory any more. The workload itself
+/// is spared, its books are read after its end too.
+pub(crate) fn read_books(ledger: &Ledger) -> Snapshot {
+    ledger.close_ended();
+    ledger.snapshot()
+}
+
+/// For each process the last slot that it took, because a process that executes
+/// another program starts anew.
+fn slots_that_count(snapshot: &Snapshot) -> BTreeSet<u32> {
     let mut last = BTreeMap::new();
     for process in &snapshot.processes {
         last.insert(process.pid, process.slot);
     }
-    last.into_iter()
-        .filter(|(pid, _)| *pid == root || is_running(*pid))
-        .map(|(_, slot)| slot)
-        .collect()
-}
-
-fn is_running(pid: u32) -> bool {
-    // A zombie has no memory any more.
-    procfs::process::Process::new(pid as i32)
-        .and_then(|process| process.stat())
-        .is_ok_and(|stat| stat.state != 'Z' && stat.state != 'X')
+    last.into_values().collect()
 }
 
 fn judged_layer(layer: HookLayer) -> Option<Layer> {

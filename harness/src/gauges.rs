@@ -1,6 +1,7 @@
 //! Gauges: what the system says of a process tree, read from outside.
 
 use procfs::process::Process;
+use tidegate_hook::Ledger;
 
 use crate::books::Gauges;
 
@@ -79,6 +80,16 @@ impl Tree {
             cpu_ms: (stat.utime + stat.stime) * self.tick_ms,
         })
     }
+}
+
+/// The gauges of the tree below `root` now, read for this moment and not by the
+/// sampler's clock, without the ledger's own pages. `None` if they cannot be read.
+pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
+    let mut tree = Tree::new(root).ok()?;
+    tree.rescan();
+    let gauges = tree.read()?;
+    let rss_shmem = gauges.rss_shmem.saturating_sub(ledger.own_bytes());
+    Some(Gauges { rss_shmem, ..gauges })
 }
 
 fn add(sum: &mut Gauges, one: &Gauges) {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::books::{Amount, Books, Ending, Gauges, Layer, LimitKind, PhaseBook};
+use crate::explain;
 use crate::run::Run;
 use crate::verdict::words::{grouped, many, size, size_u64};
 
@@ -40,6 +41,7 @@ pub(crate) fn terminal(run: &Run) -> String {
             let _ = writeln!(out, "  | {line}");
         }
     }
+    out.push_str(&explain::terminal(run));
     table(&mut out, &layers(books));
     table(&mut out, &phases(books));
     for note in &verdict.notes {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::books::{Books, LimitKind};
 use crate::error::Error;
+use crate::explain::Explanation;
 use crate::machine::Machine;
 use crate::report;
 use crate::scenario::Plan;
@@ -39,6 +40,9 @@ pub struct Run {
     pub verdict: Verdict,
     /// What was measured.
     pub books: Books,
+    /// The lines of code behind the verdict, where the scenario was run again for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
     /// The folder that holds the run.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
@@ -70,6 +74,7 @@ impl Run {
             limit_enforced_by,
             verdict,
             books,
+            explanation: None,
             folder: PathBuf::new(),
         }
     }
@@ -116,6 +121,11 @@ impl Run {
     /// What was found.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
+    }
+
+    /// The lines of code behind the verdict, where the scenario was run again for them.
+    pub fn explanation(&self) -> Option<&Explanation> {
+        self.explanation.as_ref()
     }
 
     /// What was measured.

@@ -167,6 +167,7 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
             ..gauges
         });
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = gauges;
+        job.ledger.close_ended();
         let (produced, consumed) = job.ledger.queue();
         let sample = Sample {
             n: found.taken,

@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::books::QueueDesign;
 use crate::control::{Channel, Order, Report};
 use crate::error::Error;
+use crate::explain::Explain;
 use crate::run::Run;
 use crate::verdict::Settings;
-use crate::{supervisor, sys};
+use crate::{explain, sys};
 
 /// Names the scenario that a child process is to run.
 pub(crate) const SCENARIO_VARIABLE: &str = "TIDEGATE_SCENARIO";
@@ -54,6 +55,7 @@ pub struct Scenario {
     pub(crate) plan: Plan,
     pub(crate) test: Option<String>,
     pub(crate) folder: Option<PathBuf>,
+    pub(crate) explain: Explain,
 }
 
 /// What a scenario was asked to do.
@@ -81,6 +83,12 @@ pub struct Plan {
     pub hang_ms: u64,
     /// A round that takes longer hangs, whatever it does; in milliseconds.
     pub round_ms: Option<u64>,
+    /// The program that was run and its arguments; empty for a scenario of a test.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// The pattern of the lines that end a round of a program.
+    #[serde(default)]
+    pub round_on: Option<String>,
     /// Environment variables that the workload gets beside the test's own.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
@@ -103,6 +111,8 @@ impl Scenario {
             sample_ms: 10,
             hang_ms: 120_000,
             round_ms: None,
+            command: Vec::new(),
+            round_on: None,
             environment: BTreeMap::new(),
             queue: None,
         };
@@ -110,6 +120,7 @@ impl Scenario {
             plan,
             test: None,
             folder: None,
+            explain: Explain::default(),
         }
     }
 
@@ -216,6 +227,14 @@ impl Scenario {
         self
     }
 
+    /// When to run again for call stacks: on a leak unless set, for every
+    /// allocation, or never. `TIDEGATE_EXPLAIN` in the environment goes before it.
+    #[must_use]
+    pub fn explain(mut self, explain: Explain) -> Self {
+        self.explain = explain;
+        self
+    }
+
     /// Runs the scenario in a child process, and judges it.
     ///
     /// `body` does one round. It returns nothing, or a result whose error marks
@@ -242,7 +261,7 @@ impl Scenario {
         let wanted = std::env::var(SCENARIO_VARIABLE).ok();
         match wanted {
             None => {
-                let run = supervisor::supervise(&self)?;
+                let run = explain::supervise(&self)?;
                 remember(&self.plan.name, &run);
                 Ok(run)
             }

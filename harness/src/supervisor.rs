@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tidegate_hook::{Capacity, FD_VARIABLE, Ledger, Snapshot};
+use tidegate_hook::{Capacity, Ledger, Snapshot};
 
-use crate::books::{Amount, Books, Ending, LimitKind, Probe, ProbeKind, Settle};
-use crate::collect::{Collector, EndedRound};
+use crate::books::{Amount, Books, Ending, Gauges, LimitKind, Probe, ProbeKind, Settle};
+use crate::collect::{Collector, EndedRound, read_books};
 use crate::control::{Channel, Order, Report};
 use crate::error::{Error, failed_to};
+use crate::explain::{Request, Stacks};
 use crate::folder::RunFolder;
-use crate::gauges::Tree;
+use crate::gauges::gauges_now;
 use crate::limit::{self, Cgroup};
 use crate::run::Run;
 use crate::sampler::{Found, Job, SAMPLES_FILE, Sampler, kill_group};
@@ -35,8 +36,12 @@ const SETTLE_LOOK: Duration = Duration::from_millis(1);
 /// How long a workload may take to end after it was told to.
 const END_WITHIN: Duration = Duration::from_secs(20);
 
-/// Runs a scenario in a child process and judges it.
-pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
+/// Runs a scenario in a child process and judges it; with the stacks of what
+/// `request` asks for.
+pub(crate) fn supervise(
+    scenario: &Scenario,
+    request: Option<&Request>,
+) -> Result<(Run, Option<Stacks>), Error> {
     let plan = &scenario.plan;
     if plan.rounds == 0 {
         return Err(Error::BadPlan {
@@ -44,8 +49,12 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
         });
     }
     let folder = RunFolder::create(&plan.name, scenario.folder.as_deref())?;
-    let ledger =
-        Ledger::create(Capacity::default()).map_err(failed_to("make the ledger's memory"))?;
+    let capacity = request.map_or_else(Capacity::default, Request::capacity);
+    let ledger = Ledger::create(capacity).map_err(failed_to("make the ledger's memory"))?;
+    if let Some(request) = request {
+        let asked = request.enter_into(&ledger);
+        asked.map_err(failed_to("ask for stacks"))?;
+    }
     let ledger = Arc::new(ledger);
     let (channel, theirs) = Channel::pair().map_err(failed_to("make the control channel"))?;
 
@@ -63,10 +72,7 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
         .env(SCENARIO_VARIABLE, &plan.name)
         .env(FINISHED_VARIABLE, as_json(&finished_in_this_test()))
         .env(CONTROL_VARIABLE, theirs.as_fd().as_raw_fd().to_string())
-        .env(
-            &*FD_VARIABLE.to_string_lossy(),
-            ledger.as_fd().as_raw_fd().to_string(),
-        )
+        .envs(ledger.variables())
         .stdin(Stdio::null())
         .stdout(folder.create_file("stdout.log")?)
         .stderr(folder.create_file("stderr.log")?)
@@ -107,7 +113,7 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
         channel,
         ledger: &ledger,
         sampler: &sampler,
-        collector: Collector::new(plan.clone(), pid as u32),
+        collector: Collector::new(plan.clone()),
         settled: Snapshot::default(),
     };
     let outcome = session.conduct();
@@ -125,7 +131,7 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
         Outcome::Completed => (Ending::Completed, settled),
         outcome => {
             let ending = how_it_ended(plan, outcome, exit, &found, cgroup.as_ref(), kernel_kills);
-            (ending, ledger.snapshot())
+            (ending, read_books(&ledger))
         }
     };
     let books: Books = collector.books(&ledger, &snapshot, ending, Some(&found));
@@ -142,7 +148,9 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
         .map(|_| cgroup.as_ref().map_or(LimitKind::Watchdog, Cgroup::kind));
     let verdict = judge(&books, &scenario.settings());
     let run = Run::new(plan.clone(), limit_kind, books, verdict);
-    folder.keep(run)
+    let sites = ledger.sites();
+    let stacks = sites.map(|sites| collector.stacks(sites, &snapshot));
+    Ok((folder.keep(run)?, stacks))
 }
 
 /// The command that starts this test, or this program, again.
@@ -186,17 +194,17 @@ fn never_reached(plan: &Plan, code: i32, folder: &RunFolder) -> String {
 
 /// Asks the kernel to take the workload first when memory runs out. A process
 /// may always raise its own and its children's score.
-fn prefer_for_oom_kill(pid: i32) {
+pub(crate) fn prefer_for_oom_kill(pid: i32) {
     // Without this the kernel chooses by size, which most often is right too.
     let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "900");
 }
 
 /// A child process that does not outlive its supervisor's interest.
-struct Workload(Child);
+pub(crate) struct Workload(pub(crate) Child);
 
 impl Workload {
     /// Waits for the end, which is made to come if it does not come by itself.
-    fn end(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) fn end(&mut self) -> io::Result<ExitStatus> {
         let since = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait()? {
@@ -220,7 +228,7 @@ impl Drop for Workload {
 }
 
 /// How the conversation with the workload ended.
-enum Outcome {
+pub(crate) enum Outcome {
     Completed,
     Gone,
     Panicked(String),
@@ -307,7 +315,7 @@ impl Session<'_> {
             }
         }
         let seconds = begun.elapsed().as_secs_f64();
-        self.settled = self.ledger.snapshot();
+        self.settled = read_books(self.ledger);
         let live_after = self.collector.live(&self.settled);
         let after = self.gauges();
         self.collector.probes.push(Probe {
@@ -328,11 +336,11 @@ impl Session<'_> {
     }
 
     fn round_ended(&mut self, number: u32, failed: Option<String>) {
-        let before = self.collector.live(&self.ledger.snapshot());
+        let before = self.collector.live(&read_books(self.ledger));
         let quiet = Duration::from_millis(self.plan.quiet_ms);
         let at_most = Duration::from_millis(self.plan.settle_ms);
         let settle = self.settle(quiet, at_most, before);
-        self.settled = self.ledger.snapshot();
+        self.settled = read_books(self.ledger);
         let gauges = self.gauges();
         self.collector.add_round(EndedRound {
             number,
@@ -366,20 +374,12 @@ impl Session<'_> {
             settled,
             seconds: begun.elapsed().as_secs_f64(),
             before,
-            after: self.collector.live(&self.ledger.snapshot()),
+            after: self.collector.live(&read_books(self.ledger)),
         }
     }
 
-    /// The gauges now, read for this moment and not by the sampler's clock.
-    fn gauges(&self) -> Option<crate::books::Gauges> {
-        let mut tree = Tree::new(self.child.0.id() as i32).ok()?;
-        tree.rescan();
-        let gauges = tree.read()?;
-        let rss_shmem = gauges.rss_shmem.saturating_sub(self.ledger.own_bytes());
-        Some(crate::books::Gauges {
-            rss_shmem,
-            ..gauges
-        })
+    fn gauges(&self) -> Option<Gauges> {
+        gauges_now(self.child.0.id() as i32, self.ledger)
     }
 
     fn ask(&mut self, order: Order) -> Result<Heard, Error> {
@@ -456,7 +456,7 @@ impl Session<'_> {
 }
 
 /// Tells work from waiting.
-struct Progress {
+pub(crate) struct Progress {
     since: Instant,
     looked: Instant,
     operations: u64,
@@ -469,7 +469,7 @@ impl Progress {
     /// CPU below this share of one core is a process that waits.
     const IDLE_SHARE: u64 = 50;
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self {
             since: now,
@@ -480,7 +480,7 @@ impl Progress {
     }
 
     /// How long there has been neither an allocation nor CPU worth the name.
-    fn idle_for(&mut self, ledger: &Ledger, cpu_ms: u64) -> Duration {
+    pub(crate) fn idle_for(&mut self, ledger: &Ledger, cpu_ms: u64) -> Duration {
         if self.looked.elapsed() >= Self::LOOK {
             self.looked = Instant::now();
             let operations = ledger.operations();
@@ -498,7 +498,7 @@ impl Progress {
     }
 }
 
-fn how_it_ended(
+pub(crate) fn how_it_ended(
     plan: &Plan,
     outcome: Outcome,
     exit: ExitStatus,

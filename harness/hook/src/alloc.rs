@@ -4,8 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::any::TypeId;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::arch::PAGE;
 use crate::layout::HookLayer;
-use crate::{ledger, malloc, trailer};
+use crate::{glibc, ledger, malloc, trailer};
 
 /// Wraps a global allocator so that its blocks are booked as `rust-heap`.
 ///
@@ -21,7 +22,8 @@ use crate::{ledger, malloc, trailer};
 /// as Rust's. An allocator that does not use malloc (jemalloc, mimalloc) gets eight bytes more
 /// to allocate and the wrapper books the block itself. One that uses malloc and
 /// does something of its own besides (`dhat::Alloc`) is asked for exactly the
-/// program's layout; what it allocates for itself is booked apart and not judged.
+/// program's layout; what it allocates for itself is booked apart and not judged,
+/// and so is what an allocator of its own maps from the system.
 /// Which of the two it is, is tried once with a small block.
 #[derive(Debug)]
 pub struct Alloc<A = System> {
@@ -60,6 +62,15 @@ impl Under {
     #[inline(always)]
     fn layer(layer: HookLayer) -> Self {
         Self(ledger::set_layer(layer))
+    }
+
+    /// What an inner allocator does for itself.
+    #[inline(always)]
+    fn inner() -> Self {
+        Self::layer(match ledger::layer() {
+            HookLayer::Native => HookLayer::Meter,
+            other => other,
+        })
     }
 }
 
@@ -117,7 +128,7 @@ impl<A: GlobalAlloc + 'static> Alloc<A> {
         if !block.is_null() && ledger::is_on() {
             // SAFETY: the block came from the malloc family, as `way` says.
             unsafe {
-                let usable = crate::glibc::usable_size(block.cast());
+                let usable = glibc::usable_size(block.cast());
                 if let Some(meter) = trailer::read(block, usable) {
                     ledger::book_release(meter.context, meter.size);
                     let context = ledger::book_birth(HookLayer::Rust, block, meter.size);
@@ -137,7 +148,10 @@ impl<A: GlobalAlloc + 'static> Alloc<A> {
         let Some(larger) = room_for_trailer(layout) else {
             return std::ptr::null_mut();
         };
-        let block = ask(&self.inner, larger);
+        let block = {
+            let _under = Under::inner();
+            ask(&self.inner, larger)
+        };
         if !block.is_null() {
             // SAFETY: the block has `larger.size()` bytes.
             unsafe { self.book(block, layout.size()) };
@@ -166,8 +180,48 @@ impl<A: GlobalAlloc + 'static> Alloc<A> {
         // SAFETY: the caller's promise.
         match unsafe { trailer::read(block, size + trailer::BYTES) } {
             Some(known) => ledger::book_release(known.context, known.size),
-            None => ledger::book_foreign_release(),
+            // SAFETY: the caller's promise.
+            None => unsafe { book_unknown(block, size) },
         }
+    }
+}
+
+/// Books that a block was given back here which carries no trailer of this
+/// allocator's. One that malloc made stays booked: malloc never gets it back.
+///
+/// # Safety
+/// `block` has `size` bytes.
+#[cold]
+unsafe fn book_unknown(block: *mut u8, size: usize) {
+    // SAFETY: the caller's promise.
+    if unsafe { is_mallocs(block, size) } {
+        ledger::book_crossed();
+    } else {
+        ledger::book_foreign_release();
+    }
+}
+
+/// Whether malloc made a block of `size` bytes or more, as far as can be told
+/// without reading where nothing may be mapped.
+///
+/// # Safety
+/// `block` has `size` bytes.
+unsafe fn is_mallocs(block: *mut u8, size: usize) -> bool {
+    let at = block as usize;
+    if !at.is_multiple_of(MALLOC_ALIGN) || at.is_multiple_of(PAGE) {
+        return false; // On a page's start, what is before may not be readable.
+    }
+    // SAFETY: the word before is on a page of the block's. A chunk header that
+    // says so little more than `size` is one, or the last bytes of a neighbour
+    // that look like it; then the few bytes past the block are its neighbour's.
+    unsafe {
+        let usable = glibc::usable_size(block.cast());
+        let slack = match (usable + 16).is_multiple_of(PAGE) {
+            true => PAGE + 32, // A chunk of its own mapping.
+            false => 64,
+        };
+        (size + trailer::BYTES..=size + trailer::BYTES + slack).contains(&usable)
+            && trailer::read(block, usable).is_some_and(|known| known.size >= size)
     }
 }
 
@@ -236,15 +290,13 @@ unsafe impl<A: GlobalAlloc + 'static> GlobalAlloc for Alloc<A> {
             if Self::is_plain_malloc() {
                 malloc::free(block.cast());
             } else if self.goes_through_malloc() {
-                let _under = Under::layer(match ledger::layer() {
-                    HookLayer::Native => HookLayer::Meter,
-                    other => other,
-                });
+                let _under = Under::inner();
                 self.inner.dealloc(block, layout);
             } else if ledger::is_off() {
                 self.inner.dealloc(block, layout);
             } else {
                 self.unbook(block, layout.size());
+                let _under = Under::inner();
                 self.inner.dealloc(block, with_room_for_trailer(layout));
             }
         }
@@ -276,13 +328,18 @@ unsafe impl<A: GlobalAlloc + 'static> GlobalAlloc for Alloc<A> {
             };
             let old = with_room_for_trailer(layout);
             let known = trailer::read(block, old.size());
-            let new = self.inner.realloc(block, old, total);
+            let mallocs = known.is_none() && is_mallocs(block, layout.size());
+            let new = {
+                let _under = Under::inner();
+                self.inner.realloc(block, old, total)
+            };
             if new.is_null() {
                 return new;
             }
             if ledger::is_on() {
                 match known {
                     Some(known) => ledger::book_release(known.context, known.size),
+                    None if mallocs => ledger::book_crossed(),
                     None => ledger::book_foreign_release(),
                 }
             }

@@ -1,6 +1,8 @@
 //! The allocator underneath: glibc's own entry points, and where its blocks end.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+
+use crate::arch::GLIBC_BASE_VERSION;
 
 unsafe extern "C" {
     pub(crate) fn __libc_malloc(size: usize) -> *mut c_void;
@@ -31,6 +33,25 @@ pub(crate) unsafe fn usable_size(block: *const c_void) -> usize {
     (head & !FLAGS).wrapping_sub(overhead)
 }
 
+/// Whether this glibc's `aligned_alloc` refuses an alignment that is no power of two.
+#[cold]
+pub(crate) fn refuses_odd_alignments() -> bool {
+    // SAFETY: the function returns a static C string.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    is_at_least_2_38(version.to_bytes())
+}
+
+fn is_at_least_2_38(version: &[u8]) -> bool {
+    let Some(minor) = version.strip_prefix(b"2.") else {
+        return true;
+    };
+    let digits = minor.iter().take_while(|digit| digit.is_ascii_digit());
+    let minor = digits.fold(0_u32, |minor, digit| {
+        minor.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'))
+    });
+    minor >= 38
+}
+
 /// Whether [`usable_size`] agrees with the C library's own `malloc_usable_size`.
 ///
 /// Cold: called once, before the first block is metered.
@@ -39,7 +60,12 @@ pub(crate) fn layout_is_known() -> bool {
     // SAFETY: dlsym with a C string; the symbol, if it is there, has the type that
     // the manual gives. The blocks are released before the end.
     unsafe {
-        let symbol = libc::dlsym(libc::RTLD_NEXT, c"malloc_usable_size".as_ptr());
+        // By version, so that another copy of this crate is not taken for the C library.
+        let symbol = libc::dlvsym(
+            libc::RTLD_NEXT,
+            c"malloc_usable_size".as_ptr(),
+            GLIBC_BASE_VERSION.as_ptr(),
+        );
         if symbol.is_null() {
             return false;
         }
@@ -59,5 +85,20 @@ pub(crate) fn layout_is_known() -> bool {
             __libc_free(aligned);
         }
         known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn glibc_2_38_and_later_are_told_from_earlier_ones() {
+        for earlier in ["2.36", "2.37", "2.37.9000", "2.4"] {
+            assert!(!is_at_least_2_38(earlier.as_bytes()), "{earlier}");
+        }
+        for later in ["2.38", "2.39", "2.41.9000", "3.0"] {
+            assert!(is_at_least_2_38(later.as_bytes()), "{later}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! compile this file, so the types below are the format.
 //!
 //! ```text
-//! Header │ Context × contexts │ Shard × shards
+//! Header │ Context × contexts │ Shard × shards │ (SiteHeader │ Site × sites)
 //! ```
 //!
 //! A *context* is one combination of birth round, item, phase, layer and
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 /// "TIDEGATE", the first eight bytes of the memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Version of this layout; both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Entries of a shard; a power of two. Contexts get consecutive indices, so the
 /// last 512 of them never collide in a directly mapped table of this size.
@@ -75,10 +75,17 @@ pub struct Name {
     pub bytes: [AtomicU8; NAME_BYTES],
 }
 
-/// One process that writes to the ledger.
+/// The slot of one process that writes to the ledger.
 #[repr(C)]
 pub struct Process {
-    pub pid: AtomicU32,
+    /// Id and namespace (see [`crate::processes::Identity`]), or 0 when the slot is free.
+    pub identity: AtomicU64,
+    /// Which execution of a program (see [`crate::processes::image`]); 0 after a fork.
+    pub image: AtomicU64,
+    /// Number of the process in the order in which they came, from 1.
+    pub born: AtomicU64,
+    /// Index of the first context with this slot, or 0. Stays when the slot is freed.
+    pub contexts: AtomicU32,
     /// Why the hook refused to run in that process (a [`crate::Refused`]), or 0.
     pub refused: AtomicU32,
 }
@@ -91,6 +98,7 @@ pub struct Header {
     pub version: AtomicU32,
     pub contexts: AtomicU32,
     pub shards: AtomicU32,
+    pub sites: AtomicU32,
     pub bytes: AtomicU64,
 
     // The line that every allocation reads; written when a round begins or the
@@ -102,6 +110,7 @@ pub struct Header {
     /// Free shards as a stack: the upper half counts changes (against ABA), the
     /// lower half is the index of the top plus one.
     pub free_shards: Line<AtomicU64>,
+    /// The highest slot that was ever taken.
     pub processes_used: AtomicU32,
     pub phases_used: AtomicU32,
     /// Threads that ever claimed a shard.
@@ -110,6 +119,22 @@ pub struct Header {
     pub lost: AtomicU64,
     /// Releases of blocks that this ledger never saw born.
     pub foreign: AtomicU64,
+    /// Blocks that were given to another allocator than the one that made them.
+    pub crossed: AtomicU64,
+    /// Processes that could not map the ledger.
+    pub unmapped: AtomicU64,
+
+    /// Processes that ever took a slot, and those whose books are closed.
+    pub processes_born: AtomicU64,
+    pub ended_processes: AtomicU64,
+    /// What those had booked, by layer.
+    pub ended: [Counts; LAYERS],
+    /// Identity of the first process.
+    pub root: AtomicU64,
+    /// Identity of the process that closes books now, or 0.
+    pub closer: Line<AtomicU64>,
+    /// Odd while someone closes books.
+    pub closings: AtomicU32,
 
     /// Items that were finished by a producer, and taken over by a consumer.
     pub produced: Line<AtomicU64>,
@@ -149,8 +174,11 @@ pub struct Context {
     pub key: AtomicU64,
     /// Index of the next context in the same bucket, or 0.
     pub next: AtomicU32,
+    /// The site that bore the blocks (see `sites`), or 0.
     pub site: AtomicU32,
     pub counts: Counts,
+    /// Index of the next context of the same process, or 0.
+    pub sibling: AtomicU32,
 }
 
 /// Allocations and releases, blocks and bytes. Only sums over all threads mean anything.
@@ -186,6 +214,12 @@ pub struct Shard {
     /// Live bytes per phase and layer that the shared counters do not know yet.
     pub held_back: [AtomicI64; CELLS],
     pub entries: [Entry; ENTRIES],
+}
+
+impl crate::free_shards::Stacked for Shard {
+    fn next_free(&self) -> &AtomicU32 {
+        &self.next_free
+    }
 }
 
 /// Phase and item of a thread, packed: `(item + 1) << 8 | phase`.
@@ -265,9 +299,10 @@ impl Key {
         (self.0 >> 4 & 0xff) as u32 * LAYERS as u32 + (self.0 & 3) as u32
     }
 
-    /// The bucket of the context index that this key belongs to.
-    pub const fn bucket(self) -> usize {
-        (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (BUCKETS - 1)
+    /// The bucket of the context index that this key belongs to with a site.
+    pub const fn bucket(self, site: u32) -> usize {
+        let mixed = self.0 ^ (site as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (BUCKETS - 1)
     }
 }
 
@@ -278,6 +313,9 @@ pub struct Capacity {
     pub contexts: u32,
     /// Threads alive at one time. About 28 KiB each, taken as used.
     pub shards: u32,
+    /// Call stacks that can be told apart; 0, a ledger without stacks, is the default.
+    /// 576 bytes each, taken as used.
+    pub sites: u32,
 }
 
 impl Default for Capacity {
@@ -285,6 +323,7 @@ impl Default for Capacity {
         Self {
             contexts: 1 << 20,
             shards: 2048,
+            sites: 0,
         }
     }
 }
@@ -294,6 +333,9 @@ impl Capacity {
     pub const MAX_CONTEXTS: u32 = 1 << 24;
     /// The most shards that a layout is made for.
     pub const MAX_SHARDS: u32 = 1 << 16;
+
+    /// The most sites that a layout is made for.
+    pub const MAX_SITES: u32 = crate::sites::MAX_SITES;
 
     /// Where the contexts begin.
     pub const fn contexts_offset(self) -> usize {
@@ -305,9 +347,14 @@ impl Capacity {
         self.contexts_offset() + self.contexts as usize * size_of::<Context>()
     }
 
+    /// Where the sites begin.
+    pub const fn sites_offset(self) -> usize {
+        self.shards_offset() + self.shards as usize * size_of::<Shard>()
+    }
+
     /// The memory's size in bytes, most of it never touched.
     pub const fn bytes(self) -> usize {
-        self.shards_offset() + self.shards as usize * size_of::<Shard>()
+        self.sites_offset() + crate::sites::table_bytes(self.sites)
     }
 }
 

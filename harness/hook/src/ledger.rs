@@ -18,38 +18,20 @@
 //! atomic additions, which is slower and needs no shard.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{
-    AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
-};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
+use crate::arch::{self, THREAD_BYTES};
+pub(crate) use crate::attach::{is_off, is_on};
+use crate::free_shards;
 use crate::layout::{
-    Capacity, Context, Counts, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, MAGIC, PHASES,
-    PROCESSES, Place, Shard, VERSION,
+    Capacity, Context, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, PHASES, Place, Shard,
 };
+use crate::moves;
+use crate::processes::{View, empty_shard, move_out};
+use crate::sites;
 
-/// Environment variable that names the ledger's file descriptor in the workload.
-pub const FD_VARIABLE: &CStr = c"TIDEGATE_LEDGER_FD";
-
-/// Why a hook does not meter the process it is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Refused {
-    /// This C library does not lay its blocks out as glibc does.
-    UnknownAllocator = 1,
-}
-
-/// No decision yet: the environment could not be read so early.
-const UNDECIDED: u8 = 0;
-/// There is no ledger; calls pass through.
-const OFF: u8 = 1;
-/// Metered.
-const ON: u8 = 2;
-/// One thread is deciding; it and others pass through unmetered meanwhile.
-const DECIDING: u8 = 3;
-
-static STATE: AtomicU8 = AtomicU8::new(UNDECIDED);
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(null_mut());
 static CONTEXTS: AtomicPtr<Context> = AtomicPtr::new(null_mut());
 static SHARDS: AtomicPtr<Shard> = AtomicPtr::new(null_mut());
@@ -75,27 +57,20 @@ struct Thread {
     contexts: [Cell<u32>; 4],
     /// The thread's own place, or nothing.
     place: Cell<Place>,
-    /// The round that the thread's own place belongs to.
-    round: Cell<u32>,
     /// The last block that the malloc family returned to this thread.
     last: Cell<*mut u8>,
     /// How often the thread-end destructor has been asked to come again.
     end_passes: Cell<u32>,
 }
 
-thread_local! {
-    static THREAD: Thread = const { Thread {
-        shard: Cell::new(null()),
-        busy: Cell::new(false),
-        ended: Cell::new(false),
-        layer: Cell::new(HookLayer::Native),
-        generation: Cell::new(0),
-        contexts: [const { Cell::new(0) }; 4],
-        place: Cell::new(Place(0)),
-        round: Cell::new(0),
-        last: Cell::new(null_mut()),
-        end_passes: Cell::new(0),
-    } };
+const _: () = assert!(size_of::<Thread>() <= THREAD_BYTES && align_of::<Thread>() <= 64);
+
+/// The calling thread's [`Thread`]; not to be kept.
+#[inline(always)]
+fn this_thread<'now>() -> &'now Thread {
+    // SAFETY: the block is large and aligned enough, is the calling thread's
+    // alone, outlives every call into this crate, and all zeros are a valid `Thread`.
+    unsafe { &*arch::thread_block().cast::<Thread>() }
 }
 
 /// Adds to a counter that only this thread writes.
@@ -114,41 +89,83 @@ fn add_own_signed(counter: &AtomicI64, amount: i64) -> i64 {
     sum
 }
 
-/// Whether this process is metered; decides it on the first call.
-#[inline(always)]
-pub(crate) fn is_on() -> bool {
-    let state = STATE.load(Ordering::Acquire);
-    if state == ON {
-        true
-    } else {
-        state != OFF && decide()
-    }
-}
-
-/// Whether it is settled that this process is not metered and never will be.
-#[inline(always)]
-pub(crate) fn is_off() -> bool {
-    !is_on() && STATE.load(Ordering::Acquire) == OFF
-}
-
 /// Books a new block of `size` bytes and returns the context for its trailer.
 /// A layer that was set for the thread goes before `layer`.
 #[inline(always)]
 pub(crate) fn book_birth(layer: HookLayer, block: *mut u8, size: usize) -> u32 {
-    THREAD.with(|thread| {
-        thread.last.set(block);
-        let layer = match thread.layer.get() {
-            HookLayer::Native => layer,
-            set => set,
-        };
-        birth(thread, layer, size)
-    })
+    let thread = this_thread();
+    thread.last.set(block);
+    let layer = match thread.layer.get() {
+        HookLayer::Native => layer,
+        set => set,
+    };
+    birth(thread, layer, size)
 }
 
 /// Books the release of a block.
 #[inline(always)]
 pub(crate) fn book_release(context: u32, size: usize) {
-    THREAD.with(|thread| release(thread, context, size));
+    release(this_thread(), context, size);
+}
+
+/// Books that a block was given to another allocator than the one that made it.
+#[cold]
+pub(crate) fn book_crossed() {
+    if let Some(header) = header() {
+        header.crossed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Books a new mapping of `size` bytes, as the layer that was set for the thread or
+/// as [`HookLayer::Anon`], and returns its context.
+pub(crate) fn book_mapping(size: usize) -> u32 {
+    let thread = this_thread();
+    let layer = match thread.layer.get() {
+        HookLayer::Native => HookLayer::Anon,
+        set => set,
+    };
+    birth(thread, layer, size)
+}
+
+/// Books the release of some bytes of a mapping that stays, in `more` parts than before.
+#[cold]
+pub(crate) fn book_trim(index: u32, bytes: usize, more: u64) {
+    let Some(header) = header() else { return };
+    let Some(context) = context(index) else {
+        return count_lost();
+    };
+    let counts = &context.counts;
+    counts.allocated_blocks.fetch_add(more, Ordering::Relaxed);
+    counts
+        .released_bytes
+        .fetch_add(bytes as u64, Ordering::Relaxed);
+    let key = Key(context.key.load(Ordering::Relaxed));
+    tell_change(header, key.cell(), -(bytes as i64));
+}
+
+/// Counts something that no table had room for.
+#[cold]
+pub(crate) fn count_lost() {
+    if let Some(header) = header() {
+        header.lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Lets others go on, for a tenth of a millisecond. The bare system call: the C
+/// library's function is one where a thread can be cancelled.
+pub(crate) fn sleep_a_moment() {
+    let a_moment = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000,
+    };
+    // SAFETY: the time is valid; what remains of it is not asked for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_nanosleep,
+            &raw const a_moment,
+            null_mut::<libc::timespec>(),
+        );
+    }
 }
 
 /// Books the release of a block that carries no trailer of ours.
@@ -175,7 +192,7 @@ fn birth(thread: &Thread, layer: HookLayer, size: usize) -> u32 {
     }
     let mut context = thread.contexts[layer as usize & 3].get();
     if context == 0 {
-        context = enter_context(thread, header, layer);
+        context = enter_context(thread, header, layer, size);
     }
     match entry(thread, context) {
         Some((shard, entry)) => {
@@ -225,7 +242,7 @@ fn release(thread: &Thread, context: u32, size: usize) {
 }
 
 #[inline(always)]
-fn header() -> Option<&'static Header> {
+pub(crate) fn header() -> Option<&'static Header> {
     // SAFETY: null, or the start of the mapping made by `attach`, which is never unmapped.
     unsafe { HEADER.load(Ordering::Relaxed).as_ref() }
 }
@@ -325,15 +342,26 @@ fn count_directly(header: &Header, index: u32, change: i64) {
 }
 
 fn context(index: u32) -> Option<&'static Context> {
-    if index == 0 || index >= CONTEXT_COUNT.load(Ordering::Relaxed) {
-        return None;
+    contexts().get(index as usize).filter(|_| index != 0)
+}
+
+fn contexts() -> &'static [Context] {
+    let first = CONTEXTS.load(Ordering::Relaxed);
+    if first.is_null() {
+        return &[];
     }
-    let contexts = CONTEXTS.load(Ordering::Relaxed);
-    if contexts.is_null() {
-        return None;
+    // SAFETY: the mapping holds CONTEXT_COUNT contexts from here, all of atomics,
+    // and is never unmapped.
+    unsafe { std::slice::from_raw_parts(first, CONTEXT_COUNT.load(Ordering::Relaxed) as usize) }
+}
+
+fn shards() -> &'static [Shard] {
+    let first = SHARDS.load(Ordering::Relaxed);
+    if first.is_null() {
+        return &[];
     }
-    // SAFETY: the mapping holds CONTEXT_COUNT contexts from here and is never unmapped.
-    Some(unsafe { &*contexts.add(index as usize) })
+    // SAFETY: as for the contexts.
+    unsafe { std::slice::from_raw_parts(first, SHARD_COUNT.load(Ordering::Relaxed) as usize) }
 }
 
 /// The round or the inherited phase has changed: what was current is so no longer.
@@ -348,42 +376,57 @@ fn forget_contexts(thread: &Thread, header: &Header) {
 }
 
 #[cold]
-fn enter_context(thread: &Thread, header: &Header, layer: HookLayer) -> u32 {
-    let context = current_context(thread, header, layer);
+fn enter_context(thread: &Thread, header: &Header, layer: HookLayer, size: usize) -> u32 {
+    let Some(key) = current_key(thread, header, layer) else {
+        return 0;
+    };
+    if let Some(site) = sites::of_birth(key.cell(), size, key.process()) {
+        // Not kept as the current context: the next block comes here too.
+        return interned(header, key, site);
+    }
+    let context = interned(header, key, 0);
     thread.contexts[layer as usize & 3].set(context);
     context
 }
 
-/// The context that a block born now on this thread belongs to.
+/// The context that a block born now on this thread belongs to, without its site.
 fn current_context(thread: &Thread, header: &Header, layer: HookLayer) -> u32 {
+    current_key(thread, header, layer).map_or(0, |key| interned(header, key, 0))
+}
+
+fn current_key(thread: &Thread, header: &Header, layer: HookLayer) -> Option<Key> {
     let process = PROCESS.load(Ordering::Relaxed);
     if process == 0 {
         header.lost.fetch_add(1, Ordering::Relaxed);
-        return 0;
+        return None;
     }
     let own = thread.place.get();
-    let (round, place) = if own == Place(0) {
-        (
-            header.now.round.load(Ordering::Relaxed),
-            Place(header.now.inherited.load(Ordering::Relaxed)),
-        )
+    let round = header.now.round.load(Ordering::Relaxed);
+    let place = if own.phase() == 0 {
+        let inherited = Place(header.now.inherited.load(Ordering::Relaxed));
+        Place::new(inherited.phase(), own.item())
     } else {
-        (thread.round.get(), own)
+        own
     };
-    let index = intern(header, Key::new(process, round, place, layer));
+    Some(Key::new(process, round, place, layer))
+}
+
+fn interned(header: &Header, key: Key, site: u32) -> u32 {
+    let index = intern(header, key, site);
     if index == 0 {
         header.lost.fetch_add(1, Ordering::Relaxed);
     }
     index
 }
 
-/// The index of a key's context, which is made if there is none. 0 if there is no room.
+/// The index of the context of a key and a site, which is made if there is none. 0 if there
+/// is no room.
 ///
 /// A lock-free push onto the bucket's list. When two threads make the same
 /// context, the slower one finds the other's on its next look and leaves the
 /// index that it had reserved unpublished.
-fn intern(header: &Header, key: Key) -> u32 {
-    let bucket = &header.buckets[key.bucket()];
+fn intern(header: &Header, key: Key, site: u32) -> u32 {
+    let bucket = &header.buckets[key.bucket(site)];
     let mut reserved = 0;
     let mut head = bucket.load(Ordering::Acquire);
     let mut known = 0;
@@ -391,7 +434,7 @@ fn intern(header: &Header, key: Key) -> u32 {
         let mut index = head;
         while index != known {
             let Some(at) = context(index) else { break };
-            if at.key.load(Ordering::Relaxed) == key.0 {
+            if at.key.load(Ordering::Relaxed) == key.0 && at.site.load(Ordering::Relaxed) == site {
                 return index;
             }
             index = at.next.load(Ordering::Relaxed);
@@ -401,11 +444,13 @@ fn intern(header: &Header, key: Key) -> u32 {
             if reserved == 0 {
                 return 0;
             }
+            list_for_process(header, key.process(), reserved);
         }
         let Some(new) = context(reserved) else {
             return 0;
         };
         new.next.store(head, Ordering::Relaxed);
+        new.site.store(site, Ordering::Relaxed);
         new.key.store(key.0, Ordering::Relaxed);
         match bucket.compare_exchange(head, reserved, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return reserved,
@@ -414,6 +459,28 @@ fn intern(header: &Header, key: Key) -> u32 {
                 known = head;
                 head = moved;
             }
+        }
+    }
+}
+
+/// Puts a context that was just reserved on its process's list, where it is found
+/// when that process's books are closed.
+fn list_for_process(header: &Header, process: u32, index: u32) {
+    let (Some(process), Some(new)) = (header.processes.get(process as usize), context(index))
+    else {
+        return;
+    };
+    let mut head = process.contexts.load(Ordering::Relaxed);
+    loop {
+        new.sibling.store(head, Ordering::Relaxed);
+        match process.contexts.compare_exchange_weak(
+            head,
+            index,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => return,
+            Err(moved) => head = moved,
         }
     }
 }
@@ -454,50 +521,13 @@ fn find_entry(thread: &Thread, index: u32) -> Option<(&'static Shard, &'static E
     };
     let entry = &shard.entries[index as usize & (ENTRIES - 1)];
     if entry.context.load(Ordering::Relaxed) != index {
-        begin_move(shard);
-        move_out(entry);
+        moves::begin(&shard.moving);
+        move_out(contexts(), entry);
         entry.cell.store(key.cell(), Ordering::Relaxed);
         entry.context.store(index, Ordering::Relaxed);
-        end_move(shard);
+        moves::end(&shard.moving);
     }
     Some((shard, entry))
-}
-
-fn begin_move(shard: &Shard) {
-    shard.moving.fetch_add(1, Ordering::AcqRel);
-}
-
-fn end_move(shard: &Shard) {
-    shard.moving.fetch_add(1, Ordering::AcqRel);
-}
-
-/// Moves an entry's counts into its context.
-fn move_out(entry: &Entry) {
-    // Entries of context 0 hold what was counted as lost already.
-    let context = context(entry.context.load(Ordering::Relaxed));
-    let take = |from: &AtomicU64, to: fn(&Counts) -> &AtomicU64| {
-        let amount = from.load(Ordering::Relaxed);
-        if amount != 0 {
-            if let Some(context) = context {
-                to(&context.counts).fetch_add(amount, Ordering::Relaxed);
-            }
-            from.store(0, Ordering::Relaxed);
-        }
-    };
-    take(&entry.counts.allocated_blocks, |to| &to.allocated_blocks);
-    take(&entry.counts.allocated_bytes, |to| &to.allocated_bytes);
-    take(&entry.counts.released_blocks, |to| &to.released_blocks);
-    take(&entry.counts.released_bytes, |to| &to.released_bytes);
-    entry.context.store(0, Ordering::Relaxed);
-}
-
-fn shard(index: u32) -> Option<&'static Shard> {
-    let shards = SHARDS.load(Ordering::Relaxed);
-    if shards.is_null() || index >= SHARD_COUNT.load(Ordering::Relaxed) {
-        return None;
-    }
-    // SAFETY: the mapping holds SHARD_COUNT shards from here and is never unmapped.
-    Some(unsafe { &*shards.add(index as usize) })
 }
 
 fn claim_shard(thread: &Thread) -> Option<&'static Shard> {
@@ -509,64 +539,32 @@ fn claim_shard(thread: &Thread) -> Option<&'static Shard> {
     if process == 0 {
         return None;
     }
-    let shard = pop_free_shard(header).or_else(|| new_shard(header))?;
+    let free = free_shards::pop(&header.free_shards.0, shards());
+    let shard = free.or_else(|| new_shard(header))?;
     // SAFETY: gettid has no preconditions.
     let id = unsafe { libc::syscall(libc::SYS_gettid) };
     shard.thread.store(id as u32, Ordering::Relaxed);
     shard.process.store(process, Ordering::Release);
     header.threads.fetch_add(1, Ordering::Relaxed);
     thread.shard.set(shard);
-    // SAFETY: the key was made by `attach` before the state became ON. Glibc may
-    // allocate here; the thread is marked busy, so that is booked directly.
+    // SAFETY: the key was made before the state became ON. Glibc may allocate
+    // here; the thread is marked busy, so that is booked directly. `free` gets
+    // here too and must not change errno.
     unsafe {
+        let errno = *libc::__errno_location();
         libc::pthread_setspecific(
             THREAD_END.load(Ordering::Relaxed),
             (&raw const *shard).cast(),
         );
+        *libc::__errno_location() = errno;
     }
     Some(shard)
-}
-
-fn pop_free_shard(header: &Header) -> Option<&'static Shard> {
-    let mut top = header.free_shards.0.load(Ordering::Acquire);
-    loop {
-        let shard = shard((top as u32).checked_sub(1)?)?;
-        let next = u64::from(shard.next_free.load(Ordering::Relaxed));
-        let changed = (top >> 32).wrapping_add(1) << 32 | next;
-        match header.free_shards.0.compare_exchange_weak(
-            top,
-            changed,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => return Some(shard),
-            Err(now) => top = now,
-        }
-    }
-}
-
-fn push_free_shard(header: &Header, index: u32) {
-    let Some(shard) = shard(index) else { return };
-    let mut top = header.free_shards.0.load(Ordering::Relaxed);
-    loop {
-        shard.next_free.store(top as u32, Ordering::Relaxed);
-        let changed = (top >> 32).wrapping_add(1) << 32 | u64::from(index + 1);
-        match header.free_shards.0.compare_exchange_weak(
-            top,
-            changed,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        ) {
-            Ok(_) => return,
-            Err(now) => top = now,
-        }
-    }
 }
 
 fn new_shard(header: &Header) -> Option<&'static Shard> {
     let mut used = header.shards_used.0.load(Ordering::Relaxed);
     loop {
-        let shard = shard(used)?;
+        let shard = shards().get(used as usize)?;
         match header.shards_used.0.compare_exchange_weak(
             used,
             used + 1,
@@ -584,21 +582,20 @@ fn new_shard(header: &Header) -> Option<&'static Shard> {
 /// shard back the last time.
 unsafe extern "C" fn thread_ends(value: *mut c_void) {
     const LAST_PASS: u32 = 3; // PTHREAD_DESTRUCTOR_ITERATIONS is 4.
-    let _ = THREAD.try_with(|thread| {
-        let passes = thread.end_passes.get();
-        if passes < LAST_PASS {
-            thread.end_passes.set(passes + 1);
-            // SAFETY: the key exists as long as the process.
-            unsafe { libc::pthread_setspecific(THREAD_END.load(Ordering::Relaxed), value) };
-            return;
-        }
-        thread.busy.set(true);
-        compiler_fence(Ordering::SeqCst);
-        give_back_shard(thread);
-        thread.ended.set(true);
-        compiler_fence(Ordering::SeqCst);
-        thread.busy.set(false);
-    });
+    let thread = this_thread();
+    let passes = thread.end_passes.get();
+    if passes < LAST_PASS {
+        thread.end_passes.set(passes + 1);
+        // SAFETY: the key exists as long as the process.
+        unsafe { libc::pthread_setspecific(THREAD_END.load(Ordering::Relaxed), value) };
+        return;
+    }
+    thread.busy.set(true);
+    compiler_fence(Ordering::SeqCst);
+    give_back_shard(thread);
+    thread.ended.set(true);
+    compiler_fence(Ordering::SeqCst);
+    thread.busy.set(false);
 }
 
 fn give_back_shard(thread: &Thread) {
@@ -607,11 +604,7 @@ fn give_back_shard(thread: &Thread) {
         return;
     };
     thread.shard.set(null());
-    begin_move(shard);
-    for entry in &shard.entries {
-        move_out(entry);
-    }
-    end_move(shard);
+    empty_shard(contexts(), shard);
     for (cell, held_back) in shard.held_back.iter().enumerate() {
         if held_back.load(Ordering::Relaxed) != 0 {
             tell(header, held_back, cell as u32);
@@ -621,193 +614,83 @@ fn give_back_shard(thread: &Thread) {
     let first = SHARDS.load(Ordering::Relaxed);
     // SAFETY: both pointers are into the mapping's array of shards.
     let index = unsafe { (&raw const *shard).offset_from(first) };
-    push_free_shard(header, index as u32);
+    free_shards::push(&header.free_shards.0, shards(), index as u32);
 }
 
-/// Decides whether this process is metered. Returns whether it is.
-#[cold]
-fn decide() -> bool {
-    // SAFETY: reads one pointer of the C library, which is null until its own
-    // initialisation has run.
-    if unsafe { environ.is_null() } {
-        return false;
-    }
-    if STATE
-        .compare_exchange(UNDECIDED, DECIDING, Ordering::AcqRel, Ordering::Acquire)
-        .is_err()
-    {
-        return STATE.load(Ordering::Acquire) == ON;
-    }
-    let on = attach();
-    STATE.store(if on { ON } else { OFF }, Ordering::Release);
-    on
-}
-
-unsafe extern "C" {
-    static environ: *const *const libc::c_char;
-}
-
-/// Maps the ledger that the environment names, and takes a process slot in it.
-fn attach() -> bool {
-    let Some(fd) = ledger_fd() else { return false };
-    let Some((header, capacity)) = map(fd) else {
-        return false;
-    };
-    let base: *const u8 = (&raw const *header).cast();
-    // SAFETY: `map` checked that the mapping is as large as the capacity says.
+/// Where the parts of the ledger lie that is mapped at `base`.
+///
+/// # Safety
+/// That much memory is mapped there, and stays so while anything is booked.
+pub(crate) unsafe fn is_mapped_at(base: *const u8, capacity: Capacity) {
+    // SAFETY: the caller's promise.
     let (contexts, shards) = unsafe {
         (
             base.add(capacity.contexts_offset()),
             base.add(capacity.shards_offset()),
         )
     };
-
-    let process = claim_process(header);
-    if !crate::glibc::layout_is_known() {
-        if let Some(slot) = header.processes.get(process as usize) {
-            slot.refused
-                .store(Refused::UnknownAllocator as u32, Ordering::Release);
-        }
-        return false;
-    }
-    let mut key = 0;
-    // SAFETY: plain calls of the C library with valid arguments. A failure
-    // leaves the fork unnoticed or the thread's shard unreturned, nothing worse.
-    unsafe {
-        if libc::pthread_key_create(&raw mut key, Some(thread_ends)) != 0 {
-            return false;
-        }
-        libc::pthread_atfork(None, None, Some(after_fork));
-    }
-    THREAD_END.store(key, Ordering::Relaxed);
     CONTEXT_COUNT.store(capacity.contexts, Ordering::Relaxed);
     SHARD_COUNT.store(capacity.shards, Ordering::Relaxed);
-    PROCESS.store(process, Ordering::Relaxed);
     CONTEXTS.store(contexts.cast_mut().cast(), Ordering::Relaxed);
     SHARDS.store(shards.cast_mut().cast(), Ordering::Relaxed);
-    HEADER.store((&raw const *header).cast_mut(), Ordering::Release);
+}
+
+/// The ledger as it is mapped.
+pub(crate) fn view(header: &'static Header) -> View<'static> {
+    View {
+        header,
+        contexts: contexts(),
+        shards: shards(),
+    }
+}
+
+/// Has shards given back when their threads end. Returns whether that can be had.
+pub(crate) fn watch_threads() -> bool {
+    let mut key = 0;
+    // SAFETY: a valid key to fill in, and a function of the right type.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {
+        return false;
+    }
+    THREAD_END.store(key, Ordering::Relaxed);
     true
 }
 
-fn ledger_fd() -> Option<c_int> {
-    // SAFETY: getenv of a C string; nobody changes the environment this early.
-    let value = unsafe { libc::getenv(FD_VARIABLE.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: getenv returns a C string.
-    let value = unsafe { CStr::from_ptr(value) }.to_bytes();
-    let mut fd: c_int = 0;
-    if value.is_empty() {
-        return None;
-    }
-    for &digit in value {
-        let digit = c_int::from(digit.wrapping_sub(b'0'));
-        if digit > 9 {
-            return None;
-        }
-        fd = fd.checked_mul(10)?.checked_add(digit)?;
-    }
-    Some(fd)
+/// Books from now on, as the process in `slot` (0: there was none free).
+pub(crate) fn begin(header: &'static Header, slot: u32) {
+    PROCESS.store(slot, Ordering::Relaxed);
+    HEADER.store((&raw const *header).cast_mut(), Ordering::Release);
 }
 
-fn map(fd: c_int) -> Option<(&'static Header, Capacity)> {
-    // SAFETY: `stat` is written by fstat before it is read; the mapping is
-    // checked for its size before anything past the header is used.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        if libc::fstat(fd, &raw mut stat) != 0 {
-            return None;
-        }
-        let bytes = usize::try_from(stat.st_size).ok()?;
-        if bytes < size_of::<Header>() {
-            return None;
-        }
-        let at = libc::mmap(
-            null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            fd,
-            0,
-        );
-        if at == libc::MAP_FAILED {
-            return None;
-        }
-        let header = &*at.cast::<Header>();
-        let capacity = Capacity {
-            contexts: header.contexts.load(Ordering::Acquire),
-            shards: header.shards.load(Ordering::Acquire),
-        };
-        let ours = header.magic.load(Ordering::Acquire) == MAGIC
-            && header.version.load(Ordering::Acquire) == VERSION
-            && capacity.contexts <= Capacity::MAX_CONTEXTS
-            && capacity.shards <= Capacity::MAX_SHARDS
-            && capacity.bytes() == bytes;
-        if !ours {
-            libc::munmap(at, bytes);
-            return None;
-        }
-        Some((header, capacity))
+/// Books from now on in the child of a fork, as the process in `slot`: what its
+/// thread had is the parent's.
+pub(crate) fn begin_again(slot: u32) {
+    PROCESS.store(slot, Ordering::Relaxed);
+    let thread = this_thread();
+    thread.shard.set(null());
+    thread.busy.set(false);
+    for context in &thread.contexts {
+        context.set(0);
     }
 }
 
-fn claim_process(header: &Header) -> u32 {
-    let index = header.processes_used.fetch_add(1, Ordering::AcqRel) + 1;
-    if index as usize > PROCESSES {
-        header.lost.fetch_add(1, Ordering::Relaxed);
-        return 0;
-    }
-    // SAFETY: getpid has no preconditions.
-    let pid = unsafe { libc::getpid() };
-    header.processes[index as usize]
-        .pid
-        .store(pid as u32, Ordering::Release);
-    index
-}
-
-/// In the child of a fork: what its thread had belongs to the parent.
-unsafe extern "C" fn after_fork() {
-    let Some(header) = header() else { return };
-    PROCESS.store(claim_process(header), Ordering::Relaxed);
-    THREAD.with(|thread| {
-        thread.shard.set(null());
-        thread.busy.set(false);
-        for context in &thread.contexts {
-            context.set(0);
-        }
-    });
-}
-
-/// The thread's own place, with the round it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Own {
-    pub place: Place,
-    pub round: u32,
+/// This process's slot, or 0.
+pub(crate) fn process() -> u32 {
+    PROCESS.load(Ordering::Relaxed)
 }
 
 /// Sets the calling thread's own place and returns the one before.
-pub(crate) fn set_own(own: Own) -> Own {
-    THREAD.with(|thread| {
-        let before = Own {
-            place: thread.place.get(),
-            round: thread.round.get(),
-        };
-        thread.place.set(own.place);
-        thread.round.set(own.round);
-        for context in &thread.contexts {
-            context.set(0);
-        }
-        before
-    })
+pub(crate) fn set_own_place(place: Place) -> Place {
+    let thread = this_thread();
+    let before = thread.place.replace(place);
+    for context in &thread.contexts {
+        context.set(0);
+    }
+    before
 }
 
 /// The calling thread's own place.
-pub(crate) fn own() -> Own {
-    THREAD.with(|thread| Own {
-        place: thread.place.get(),
-        round: thread.round.get(),
-    })
+pub(crate) fn own_place() -> Place {
+    this_thread().place.get()
 }
 
 /// Sets the layer to book under on the calling thread and returns the one before.
@@ -816,7 +699,7 @@ pub(crate) fn set_layer(layer: HookLayer) -> HookLayer {
     // The optimiser knows that malloc touches no memory of the program's and
     // would move this store past it, or drop it; the fences keep it here.
     compiler_fence(Ordering::SeqCst);
-    let before = THREAD.with(|thread| thread.layer.replace(layer));
+    let before = this_thread().layer.replace(layer);
     compiler_fence(Ordering::SeqCst);
     before
 }
@@ -824,28 +707,28 @@ pub(crate) fn set_layer(layer: HookLayer) -> HookLayer {
 /// The layer to book under on the calling thread.
 #[inline(always)]
 pub(crate) fn layer() -> HookLayer {
-    THREAD.with(|thread| thread.layer.get())
+    this_thread().layer.get()
 }
 
 /// The last block that the malloc family returned to this thread.
 pub(crate) fn last_block() -> *mut u8 {
-    THREAD.with(|thread| thread.last.get())
-}
-
-/// The round now, or 0.
-pub(crate) fn round() -> u32 {
-    header().map_or(0, |header| header.now.round.load(Ordering::Relaxed))
+    this_thread().last.get()
 }
 
 /// Begins a round: blocks born from now on belong to it.
 pub(crate) fn begin_round(round: u32) {
     if let Some(header) = header() {
-        header.now.round.store(round, Ordering::Relaxed);
-        header
-            .round_peak
-            .store(header.live.0.load(Ordering::Relaxed), Ordering::Relaxed);
-        header.now.generation.fetch_add(1, Ordering::AcqRel);
+        begin_round_in(header, round);
     }
+}
+
+/// Begins a round in a ledger.
+pub(crate) fn begin_round_in(header: &Header, round: u32) {
+    header.now.round.store(round, Ordering::Relaxed);
+    header
+        .round_peak
+        .store(header.live.0.load(Ordering::Relaxed), Ordering::Relaxed);
+    header.now.generation.fetch_add(1, Ordering::AcqRel);
 }
 
 /// Sets what threads without a place of their own are booked under.
@@ -873,10 +756,14 @@ pub(crate) fn count_consumed(items: u64) {
 /// The number of a phase by name, which is given one if it has none. `None`
 /// without a ledger; 0 (unattributed) when all numbers are taken, which counts as lost.
 pub(crate) fn phase_number(name: &str) -> Option<u8> {
-    let header = header()?;
+    header().map(|header| number_of(header, name))
+}
+
+/// The number of a phase by name in this ledger.
+pub(crate) fn number_of(header: &Header, name: &str) -> u8 {
     let kept = &name.as_bytes()[..name.len().min(crate::layout::NAME_BYTES)];
     if kept.is_empty() {
-        return Some(0);
+        return 0;
     }
     let used = (header.phases_used.load(Ordering::Acquire) as usize).min(PHASES - 1);
     for number in 1..=used {
@@ -888,7 +775,7 @@ pub(crate) fn phase_number(name: &str) -> Option<u8> {
                 .zip(kept)
                 .all(|(a, b)| a.load(Ordering::Relaxed) == *b)
         {
-            return Some(number as u8);
+            return number as u8;
         }
     }
     // Two threads may name the same phase twice; the reader adds such twins up.
@@ -896,11 +783,11 @@ pub(crate) fn phase_number(name: &str) -> Option<u8> {
     let Some(new) = header.phase_names.get(number) else {
         header.phases_used.fetch_sub(1, Ordering::AcqRel);
         header.lost.fetch_add(1, Ordering::Relaxed);
-        return Some(0);
+        return 0;
     };
     for (to, from) in new.bytes.iter().zip(kept) {
         to.store(*from, Ordering::Relaxed);
     }
     new.len.store(kept.len() as u8, Ordering::Release);
-    Some(number as u8)
+    number as u8
 }

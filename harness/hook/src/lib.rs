@@ -27,19 +27,32 @@ compile_error!(
 );
 
 mod alloc;
+mod arch;
+mod attach;
 mod context;
+mod free_shards;
 mod glibc;
 mod layout;
 mod ledger;
 mod malloc;
+mod mappings;
+mod moves;
+mod preload;
+mod processes;
+mod ranges;
 mod reader;
+mod sites;
+mod sync;
 mod trailer;
+mod unwind;
 
 pub use alloc::Alloc;
+pub use attach::{FD_VARIABLE, PATH_VARIABLE, Refused};
 pub use context::{
     AsMeter, Entered, PhaseNumber, Whereabouts, as_meter, begin_round, consumed, is_metered, phase,
     produced,
 };
 pub use layout::{Capacity, HookLayer};
-pub use ledger::{FD_VARIABLE, Refused};
-pub use reader::{Account, Cell, Counters, Ledger, MeteredProcess, Snapshot, UNATTRIBUTED};
+pub use preload::{LIBRARY_VARIABLE, library, preload};
+pub use reader::{Account, Cell, Counters, Ended, Ledger, MeteredProcess, Snapshot, UNATTRIBUTED};
+pub use sites::{DEPTH, LoadedObject, SOURCE_FOLDER, Sites, Stack, StackFrame};

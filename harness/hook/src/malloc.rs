@@ -8,7 +8,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use crate::glibc::{
-    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, usable_size,
+    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc,
+    refuses_odd_alignments, usable_size,
 };
 use crate::layout::HookLayer;
 use crate::{ledger, trailer};
@@ -221,13 +222,13 @@ pub(crate) unsafe fn memalign_in(layer: HookLayer, alignment: usize, size: usize
 }
 
 /// Defines `aligned_alloc`. An alignment that is no power of two is refused
-/// with `EINVAL`, as the C standard and glibc from 2.38 on have it.
+/// with `EINVAL` where this glibc does so (from 2.38 on), and else rounded up.
 ///
 /// # Safety
 /// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
-    if !alignment.is_power_of_two() {
+    if !alignment.is_power_of_two() && refuses_odd_alignments() {
         set_errno(libc::EINVAL);
         return null_mut();
     }

@@ -5,17 +5,22 @@
 //! treated as untrusted: indices are checked, arithmetic wraps, names are made
 //! valid UTF-8.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::layout::{
     CELLS, Capacity, Context, FLUSH_BYTES, Header, HookLayer, Key, LAYERS, MAGIC, NAME_BYTES,
     PHASES, PROCESSES, Shard, VERSION,
 };
+use crate::ledger;
+use crate::moves;
+use crate::processes::{self, Identity, View};
+use crate::sites::{self, Sites};
 
 /// The name of phase 0, and of every phase that has no name.
 pub const UNATTRIBUTED: &str = "unattributed";
@@ -77,6 +82,8 @@ pub struct Account {
     pub phase: u8,
     /// The layer.
     pub layer: HookLayer,
+    /// Number of the stack that bore the blocks (see [`Ledger::sites`]); 0 where none was taken.
+    pub site: u32,
     /// What was booked.
     pub counters: Counters,
 }
@@ -90,6 +97,22 @@ pub struct MeteredProcess {
     pub pid: u32,
     /// Whether the hook found that it cannot meter there.
     pub refused: bool,
+}
+
+/// What processes booked whose books are closed, because they have ended or have
+/// executed another program. What they had not released is gone with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// How many those are.
+    pub processes: u64,
+    /// What they booked as [`HookLayer::Native`].
+    pub native: Counters,
+    /// What they booked as [`HookLayer::Rust`].
+    pub rust: Counters,
+    /// What they booked as [`HookLayer::Meter`].
+    pub meter: Counters,
+    /// What they booked as [`HookLayer::Anon`].
+    pub anon: Counters,
 }
 
 /// Live and highest bytes of one phase and layer.
@@ -120,6 +143,13 @@ pub struct Snapshot {
     pub lost: u64,
     /// Releases of blocks born before the ledger or in another allocator.
     pub foreign: u64,
+    /// Blocks that were given to another allocator than the one that made them,
+    /// as far as that can be told: made by malloc, given to Rust's own allocator.
+    pub crossed: u64,
+    /// Processes that could not map the ledger and are not metered.
+    pub unmapped: u64,
+    /// Processes that have ended and whose books are closed (see [`Ledger::close_ended`]).
+    pub ended: Ended,
     /// Shards that were caught moving counts, so that a few operations may be
     /// counted twice or not at all. 0 once the workload has settled, and
     /// practically always when it was killed.
@@ -140,7 +170,10 @@ impl Ledger {
     /// # Errors
     /// If the system refuses the memory or the mapping.
     pub fn create(capacity: Capacity) -> io::Result<Self> {
-        if capacity.contexts > Capacity::MAX_CONTEXTS || capacity.shards > Capacity::MAX_SHARDS {
+        if capacity.contexts > Capacity::MAX_CONTEXTS
+            || capacity.shards > Capacity::MAX_SHARDS
+            || capacity.sites > Capacity::MAX_SITES
+        {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "ledger capacity too large",
@@ -157,7 +190,7 @@ impl Ledger {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        let file = File::from(file);
+        let file = File::from(out_of_the_way(file));
         file.set_len(capacity.bytes() as u64)?;
         // SAFETY: fcntl on our own descriptor; mmap of its whole length.
         let base = unsafe {
@@ -186,6 +219,7 @@ impl Ledger {
         let header = ledger.header();
         header.contexts.store(capacity.contexts, Ordering::Relaxed);
         header.shards.store(capacity.shards, Ordering::Relaxed);
+        header.sites.store(capacity.sites, Ordering::Relaxed);
         header
             .bytes
             .store(capacity.bytes() as u64, Ordering::Relaxed);
@@ -221,6 +255,44 @@ impl Ledger {
         }
     }
 
+    fn view(&self) -> View<'_> {
+        // SAFETY: the mapping is as large as the capacity says, all of atomics, and
+        // lives as long as `self`. The parts that were never used read as zeros.
+        unsafe {
+            let contexts = self.base.add(self.capacity.contexts_offset());
+            let shards = self.base.add(self.capacity.shards_offset());
+            View {
+                header: self.header(),
+                contexts: std::slice::from_raw_parts(
+                    contexts.cast::<Context>().as_ptr(),
+                    self.capacity.contexts as usize,
+                ),
+                shards: std::slice::from_raw_parts(
+                    shards.cast::<Shard>().as_ptr(),
+                    self.capacity.shards as usize,
+                ),
+            }
+        }
+    }
+
+    /// Closes the books of the processes that have ended: what they booked moves
+    /// to [`Snapshot::ended`], and what they held leaves [`live`](Self::live) and
+    /// the cells. Returns how many those were.
+    ///
+    /// Each process that joins does the same; calling it now and then makes the
+    /// live counters and peaks right soon after an end. The first process of a
+    /// ledger is spared, so that its books can be read after its end.
+    pub fn close_ended(&self) -> u32 {
+        let me = Identity::current();
+        processes::close_ended(self.view(), me, |other| has_ended(other, me))
+    }
+
+    /// Begins round `round` in all processes: blocks that are born from now on
+    /// belong to it. For workloads whose rounds are told from outside.
+    pub fn begin_round(&self, round: u32) {
+        ledger::begin_round_in(self.header(), round);
+    }
+
     /// A number that changes with every booked operation: equal twice, nothing happened between.
     pub fn operations(&self) -> u64 {
         let mut sum = 0_u64;
@@ -237,6 +309,7 @@ impl Ledger {
                 shard.entries.iter().for_each(|entry| add(&entry.counts));
             }
         }
+        self.header().ended.iter().for_each(add);
         sum
     }
 
@@ -274,6 +347,51 @@ impl Ledger {
         (header.produced.0.load(Ordering::Acquire), consumed)
     }
 
+    /// Has the workload take the stacks of blocks of these sizes (in bytes, the end
+    /// not included) that are born in a phase and layer; `None` is every one. To be
+    /// called before the workload starts, on a ledger with room for sites.
+    ///
+    /// Returns whether it could be done: not if there is no room for sites, or for
+    /// another phase's name.
+    pub fn want_sites(
+        &self,
+        phase: Option<&str>,
+        layer: Option<HookLayer>,
+        sizes: &Range<u64>,
+    ) -> bool {
+        let Some(table) = self.site_table() else {
+            return false;
+        };
+        let phases = match phase {
+            None => 0..PHASES,
+            Some(UNATTRIBUTED) => 0..1,
+            Some(name) => match ledger::number_of(self.header(), name) {
+                0 => return false,
+                number => usize::from(number)..usize::from(number) + 1,
+            },
+        };
+        let judged = [HookLayer::Native, HookLayer::Rust, HookLayer::Anon];
+        for phase in phases {
+            for of in judged
+                .into_iter()
+                .filter(|of| layer.is_none_or(|layer| layer == *of))
+            {
+                table.want(phase, of, sizes);
+            }
+        }
+        true
+    }
+
+    /// The stacks that were taken so far; `None` on a ledger without room for any.
+    pub fn sites(&self) -> Option<Sites> {
+        self.site_table().map(|table| table.read())
+    }
+
+    fn site_table(&self) -> Option<sites::Table<'_>> {
+        // SAFETY: the mapping was made with this capacity and lives as long as `self`.
+        unsafe { sites::Table::at(self.base.as_ptr(), self.capacity) }
+    }
+
     /// The memory that the ledger itself has taken, in bytes.
     pub fn own_bytes(&self) -> u64 {
         // SAFETY: fstat of our own descriptor into a zeroed struct.
@@ -292,13 +410,12 @@ impl Ledger {
         const TRIES: u32 = 100;
         let mut snapshot = Snapshot::default();
         for _ in 0..TRIES {
-            let before = self.moves();
+            let before = self.moves(moves::before);
             snapshot = self.read();
-            let after = self.moves();
-            snapshot.moving = before
-                .iter()
-                .zip(&after)
-                .filter(|(before, after)| *before != *after || **before % 2 == 1)
+            let after = self.moves(moves::after);
+            let pairs = before.iter().zip(&after);
+            snapshot.moving = pairs
+                .filter(|(before, after)| !moves::stood_still(**before, **after))
                 .count() as u32
                 + after.len().abs_diff(before.len()) as u32;
             if snapshot.moving == 0 {
@@ -309,10 +426,11 @@ impl Ledger {
         snapshot
     }
 
-    fn moves(&self) -> Vec<u32> {
-        self.shards()
-            .iter()
-            .map(|shard| shard.moving.load(Ordering::Acquire))
+    /// Of closing books, and of each shard, what tells whether counts move.
+    fn moves(&self, look: fn(&AtomicU32) -> u32) -> Vec<u32> {
+        std::iter::once(&self.header().closings)
+            .chain(self.shards().iter().map(|shard| &shard.moving))
+            .map(look)
             .collect()
     }
 
@@ -323,9 +441,12 @@ impl Ledger {
             .iter()
             .map(|context| read_counts(&context.counts))
             .collect();
-        let keys: Vec<Key> = contexts
+        let keys: Vec<(Key, u32)> = contexts
             .iter()
-            .map(|context| Key(context.key.load(Ordering::Acquire)))
+            .map(|context| {
+                let key = Key(context.key.load(Ordering::Acquire));
+                (key, context.site.load(Ordering::Relaxed))
+            })
             .collect();
 
         let shards = self.shards();
@@ -350,13 +471,14 @@ impl Ledger {
         let accounts = keys
             .into_iter()
             .zip(counters)
-            .filter(|(key, counters)| key.0 != 0 && *counters != Counters::default())
-            .map(|(key, counters)| Account {
+            .filter(|((key, _), counters)| key.0 != 0 && *counters != Counters::default())
+            .map(|((key, site), counters)| Account {
                 process: key.process(),
                 round: key.round(),
                 item: key.place().item(),
                 phase: key.place().phase(),
                 layer: key.layer(),
+                site,
                 counters,
             })
             .collect();
@@ -368,6 +490,9 @@ impl Ledger {
             threads: header.threads.load(Ordering::Relaxed),
             lost: header.lost.load(Ordering::Relaxed),
             foreign: header.foreign.load(Ordering::Relaxed),
+            crossed: header.crossed.load(Ordering::Relaxed),
+            unmapped: header.unmapped.load(Ordering::Relaxed),
+            ended: self.ended(),
             moving: 0,
             peak: header.peak.load(Ordering::Relaxed),
             round_peak: header.round_peak.load(Ordering::Relaxed),
@@ -399,13 +524,32 @@ impl Ledger {
     fn processes(&self) -> Vec<MeteredProcess> {
         let header = self.header();
         let used = (header.processes_used.load(Ordering::Acquire) as usize).min(PROCESSES);
-        (1..=used)
-            .map(|slot| MeteredProcess {
-                slot: slot as u32,
-                pid: header.processes[slot].pid.load(Ordering::Acquire),
-                refused: header.processes[slot].refused.load(Ordering::Acquire) != 0,
+        let mut processes: Vec<_> = (1..=used)
+            .filter_map(|slot| {
+                let process = &header.processes[slot];
+                let pid = process.identity.load(Ordering::Acquire) as u32;
+                let found = MeteredProcess {
+                    slot: slot as u32,
+                    pid,
+                    refused: process.refused.load(Ordering::Acquire) != 0,
+                };
+                (pid != 0).then(|| (process.born.load(Ordering::Acquire), found))
             })
-            .collect()
+            .collect();
+        processes.sort_by_key(|(born, _)| *born);
+        processes.into_iter().map(|(_, process)| process).collect()
+    }
+
+    fn ended(&self) -> Ended {
+        let header = self.header();
+        let of = |layer: HookLayer| read_counts(&header.ended[layer as usize]);
+        Ended {
+            processes: header.ended_processes.load(Ordering::Relaxed),
+            native: of(HookLayer::Native),
+            rust: of(HookLayer::Rust),
+            meter: of(HookLayer::Meter),
+            anon: of(HookLayer::Anon),
+        }
     }
 }
 
@@ -413,6 +557,39 @@ impl AsFd for Ledger {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// The same file under a descriptor that no script or program counts on for
+/// itself, if there may be so many.
+fn out_of_the_way(file: OwnedFd) -> OwnedFd {
+    const FROM: c_int = 512;
+    // SAFETY: fcntl on our own descriptor; a new descriptor is owned from here on.
+    unsafe {
+        match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FROM) {
+            fd if fd >= 0 => OwnedFd::from_raw_fd(fd),
+            _ => file,
+        }
+    }
+}
+
+/// Whether a process holds no memory any more: it does not exist, or its parent
+/// has not waited for it yet.
+fn has_ended(identity: Identity, asker: Identity) -> bool {
+    if identity.is_gone(asker) {
+        return true;
+    }
+    // The name in brackets can hold anything; the fields come after the last one.
+    let stat = std::fs::read(format!("/proc/{}/stat", identity.pid())).unwrap_or_default();
+    let after = stat
+        .iter()
+        .rposition(|byte| *byte == b')')
+        .unwrap_or(stat.len());
+    let text = String::from_utf8_lossy(&stat[after..]);
+    let mut fields = text.split_ascii_whitespace().skip(1);
+    let state = fields.next();
+    // A first thread that has ended looks the same while others go on.
+    let threads = fields.nth(16).and_then(|threads| threads.parse().ok());
+    identity.shares_namespace(asker) && state == Some("Z") && threads.is_some_and(|n: u32| n <= 1)
 }
 
 fn read_counts(counts: &crate::layout::Counts) -> Counters {

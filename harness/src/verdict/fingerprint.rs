@@ -12,7 +12,7 @@ pub(super) fn fingerprint(layer: Layer, phase: &str, site: Option<&str>) -> Stri
 
 /// A site without what changes from build to build: addresses, the compiler's
 /// hashes, line numbers, folders.
-pub(super) fn normalised(site: &str) -> String {
+pub(crate) fn normalised(site: &str) -> String {
     site.split(';')
         .map(|frame| normalised_frame(frame.trim()))
         .filter(|frame| !frame.is_empty())

@@ -52,6 +52,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use class::Class;
+pub(crate) use fingerprint::normalised as normalised_site;
 pub use finding::{Confirmation, Driver, Finding, ItemLoss, Note, SEVERAL_PHASES};
 pub use next::{Step, next_step};
 pub use releases::{Mismatch, Releases, releases, unmatched_releases};

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use crate::layout::{HookLayer, PHASES, Place};
-use crate::ledger::{self, Own};
+use crate::ledger;
 
 /// A phase's number in the ledger of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,48 +65,39 @@ impl Drop for AsMeter {
     }
 }
 
-/// Where a thread is: phase, item, and the round they belong to. Carry it into
-/// another thread to have that thread's blocks booked here.
+/// Where a thread is: phase and item. Carry it into another thread to have that
+/// thread's blocks booked here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Whereabouts(Own);
+pub struct Whereabouts(Place);
 
 impl Whereabouts {
     /// Where the calling thread is.
     pub fn current() -> Self {
-        Self(ledger::own())
+        Self(ledger::own_place())
     }
 
     /// The calling thread's place, changed: what is `None` stays as it is.
     pub fn changed(phase: Option<PhaseNumber>, item: Option<u32>) -> Self {
-        let own = ledger::own();
-        let phase = phase.map_or(own.place.phase(), |phase| phase.0);
-        let place = Place::new(phase, item.or(own.place.item()));
-        let round = if own.place == Place(0) {
-            ledger::round()
-        } else {
-            own.round
-        };
-        Self(Own { place, round })
+        let own = ledger::own_place();
+        let phase = phase.map_or(own.phase(), |phase| phase.0);
+        Self(Place::new(phase, item.or(own.item())))
     }
 
     /// Puts the calling thread here until the guard is dropped.
     #[must_use = "the thread goes back when the guard is dropped"]
     pub fn enter(self) -> Entered {
-        let before = self.replace();
         Entered {
-            before,
+            before: self.replace(),
             not_send: PhantomData,
         }
     }
 
     /// Puts the calling thread here, and returns where it was.
     pub fn replace(self) -> Self {
-        let before = ledger::set_own(self.0);
-        if before != self.0 {
-            ACTIVE
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .change(before.place, self.0.place);
+        let before = ledger::set_own_place(self.0);
+        if before.phase() != self.0.phase() {
+            let mut active = ACTIVE.lock().unwrap_or_else(|e| e.into_inner());
+            active.change(before, self.0);
         }
         Self(before)
     }

@@ -75,8 +75,6 @@ struct Thread {
     contexts: [Cell<u32>; 4],
     /// The thread's own place, or nothing.
     place: Cell<Place>,
-    /// The round that the thread's own place belongs to.
-    round: Cell<u32>,
     /// The last block that the malloc family returned to this thread.
     last: Cell<*mut u8>,
     /// How often the thread-end destructor has been asked to come again.
@@ -92,7 +90,6 @@ thread_local! {
         generation: Cell::new(0),
         contexts: [const { Cell::new(0) }; 4],
         place: Cell::new(Place(0)),
-        round: Cell::new(0),
         last: Cell::new(null_mut()),
         end_passes: Cell::new(0),
     } };
@@ -362,13 +359,12 @@ fn current_context(thread: &Thread, header: &Header, layer: HookLayer) -> u32 {
         return 0;
     }
     let own = thread.place.get();
-    let (round, place) = if own == Place(0) {
-        (
-            header.now.round.load(Ordering::Relaxed),
-            Place(header.now.inherited.load(Ordering::Relaxed)),
-        )
+    let round = header.now.round.load(Ordering::Relaxed);
+    let place = if own.phase() == 0 {
+        let inherited = Place(header.now.inherited.load(Ordering::Relaxed));
+        Place::new(inherited.phase(), own.item())
     } else {
-        (thread.round.get(), own)
+        own
     };
     let index = intern(header, Key::new(process, round, place, layer));
     if index == 0 {
@@ -779,22 +775,10 @@ unsafe extern "C" fn after_fork() {
     });
 }
 
-/// The thread's own place, with the round it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Own {
-    pub place: Place,
-    pub round: u32,
-}
-
 /// Sets the calling thread's own place and returns the one before.
-pub(crate) fn set_own(own: Own) -> Own {
+pub(crate) fn set_own_place(place: Place) -> Place {
     THREAD.with(|thread| {
-        let before = Own {
-            place: thread.place.get(),
-            round: thread.round.get(),
-        };
-        thread.place.set(own.place);
-        thread.round.set(own.round);
+        let before = thread.place.replace(place);
         for context in &thread.contexts {
             context.set(0);
         }
@@ -803,11 +787,8 @@ pub(crate) fn set_own(own: Own) -> Own {
 }
 
 /// The calling thread's own place.
-pub(crate) fn own() -> Own {
-    THREAD.with(|thread| Own {
-        place: thread.place.get(),
-        round: thread.round.get(),
-    })
+pub(crate) fn own_place() -> Place {
+    THREAD.with(|thread| thread.place.get())
 }
 
 /// Sets the layer to book under on the calling thread and returns the one before.
@@ -830,11 +811,6 @@ pub(crate) fn layer() -> HookLayer {
 /// The last block that the malloc family returned to this thread.
 pub(crate) fn last_block() -> *mut u8 {
     THREAD.with(|thread| thread.last.get())
-}
-
-/// The round now, or 0.
-pub(crate) fn round() -> u32 {
-    header().map_or(0, |header| header.now.round.load(Ordering::Relaxed))
 }
 
 /// Begins a round: blocks born from now on belong to it.

@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn random_bytes_are_not_taken_for_a_trailer() {
         let mut state = 0x1234_5678_9abc_def0_u64;
-        let mut memory = vec![0_u8; 32];
+        let mut memory = [0_u8; 32];
         for _ in 0..1_000_000 {
             state ^= state << 13;
             state ^= state >> 7;

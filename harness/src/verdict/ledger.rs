@@ -461,7 +461,8 @@ impl Steps<'_> {
                     let found = growth::repeating(born, view)?;
                     // Three additions are enough where live memory shows them too.
                     let enough = found.proven || (found.period > 1 && self.blocks_never_fall());
-                    (enough && self.live_agrees(born, found.start, found.period))
+                    let goes_on = found.period > 1 || self.last_rounds_hold(born.len());
+                    (enough && goes_on && self.live_agrees(born, found.start, found.period))
                         .then_some((found, *born))
                 });
             // What comes and goes may repeat too, and make the pattern longer.
@@ -508,10 +509,13 @@ impl Steps<'_> {
     /// block that is there by chance in the last round proves nothing.
     ///
     /// Where the number of blocks never falls, nothing hides it: then live
-    /// memory must show the same pattern itself.
+    /// memory must show the same pattern itself. Unless every measured round left
+    /// the same behind: no window of recent rounds reaches back to all of them, so
+    /// a block that comes and goes beside them may blur what live memory shows.
     fn live_agrees(&self, born: &[Amount], start: usize, period: usize) -> bool {
         let (end, n) = (born.len(), self.live.len());
-        if self.blocks_never_fall() {
+        let all_rounds = start == 0 && period == 1;
+        if self.blocks_never_fall() && !all_rounds {
             return self.live.get(start..).is_some_and(|live| {
                 live[..end - start]
                     .iter()
@@ -543,6 +547,16 @@ impl Steps<'_> {
                 // rose / (n - from) > left / span / 2, without a division.
                 rose * 2 * (span as i128) > i128::from(left.blocks) * ((n - from) as i128)
             })
+    }
+
+    /// Whether the rounds that were left out at the end hold as many blocks as the
+    /// one before them: what the next round would replace is there in addition.
+    /// Where they hold fewer, whatever it was has stopped.
+    fn last_rounds_hold(&self, kept: usize) -> bool {
+        let (Some(last), Some(rest)) = (self.born[..kept].last(), self.born.get(kept..)) else {
+            return true;
+        };
+        rest.iter().all(|left| left.blocks >= last.blocks)
     }
 
     fn blocks_never_fall(&self) -> bool {

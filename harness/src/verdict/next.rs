@@ -149,6 +149,19 @@ fn more_rounds(evidence: &Evidence<'_>) -> Option<(u32, String)> {
         .or_else(gauge)
 }
 
+/// Whether measured rounds left enough behind that it would be dwell if it came
+/// back: a cache until then, or a leak.
+fn may_come_back(evidence: &Evidence<'_>) -> bool {
+    let left: i64 = evidence
+        .ledger
+        .layers
+        .iter()
+        .filter(|layer| !layer.layer.is_counted())
+        .flat_map(|layer| &layer.born)
+        .fold(0, |sum, born| sum.saturating_add(born.bytes));
+    u64::try_from(left).is_ok_and(|left| left >= evidence.settings.dwell_floor_bytes)
+}
+
 /// Whether a probe can change the verdict.
 fn would_change(evidence: &Evidence<'_>, probe: ProbeKind) -> bool {
     let leaks = &evidence.leaks.leaks;
@@ -165,7 +178,11 @@ fn would_change(evidence: &Evidence<'_>, probe: ProbeKind) -> bool {
     match probe {
         // Late releases, of memory and of handles, and growth by the clock.
         ProbeKind::Idle => {
-            unsettled || unclear() || !leaks.is_empty() || !evidence.handles.is_empty()
+            unsettled
+                || unclear()
+                || !leaks.is_empty()
+                || !evidence.handles.is_empty()
+                || may_come_back(evidence)
         }
         ProbeKind::Drain => matches!(&evidence.queue, Queue::Backlog(queue) if !queue.drained),
         // Only where nothing worse decides.

@@ -1,7 +1,11 @@
 //! What `ci/gate` runs: the healthy split prover and one with a planted leak, both
 //! judged, and whether the gate judged right.
+//!
+//! `gate --healthy N` instead runs the healthy split prover N times in a row, with
+//! 8 rounds and 4 workers, and counts how often it passes.
 #![deny(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use tidegate::{Class, Run, Scenario};
@@ -19,6 +23,55 @@ fn main() -> ExitCode {
         partition_workers: 2,
         ..Config::default()
     };
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => judge_both(healthy),
+        ["--healthy", times] => match times.parse() {
+            Ok(times) => judge_often(
+                Config {
+                    partition_workers: 4,
+                    ..healthy
+                },
+                times,
+            ),
+            Err(_) => usage(),
+        },
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: gate [--healthy TIMES]");
+    ExitCode::from(2)
+}
+
+/// Judges the healthy prover so many times in a row.
+fn judge_often(healthy: Config, times: u32) -> ExitCode {
+    let mut passes = 0;
+    let mut classes = BTreeMap::<&str, u32>::new();
+    for time in 1..=times {
+        // A name for each, because a scenario's name is what the child goes by.
+        let run = run_prover(
+            Scenario::new(format!("healthy split prover, run {time}")),
+            healthy,
+        );
+        passes += u32::from(run.verdict().class.passes());
+        *classes.entry(run.verdict().class.name()).or_default() += 1;
+        println!(
+            "{time:>3}  {:<12}  {}",
+            run.verdict().class,
+            run.verdict().sentence
+        );
+    }
+    println!("{passes} of {times} runs pass: {classes:?}");
+    if passes == times {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn judge_both(healthy: Config) -> ExitCode {
     let run = run_prover(Scenario::new("healthy split prover"), healthy);
     let passes = run.verdict().class.passes();
     show(

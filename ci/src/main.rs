@@ -36,7 +36,10 @@ struct Failure {
 
 impl Failure {
     fn of_ours(message: impl Into<String>) -> Self {
-        Self { code: 1, message: message.into() }
+        Self {
+            code: 1,
+            message: message.into(),
+        }
     }
 }
 

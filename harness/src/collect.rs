@@ -260,6 +260,12 @@ impl Collector {
         if snapshot.processes.iter().any(|process| process.refused) {
             unreadable.push("the heap: this C library does not lay its blocks out as glibc".into());
         }
+        if snapshot.unmapped != 0 {
+            unreadable.push(format!(
+                "{} processes that could not map the ledger (a limit on address space?)",
+                snapshot.unmapped
+            ));
+        }
         if snapshot.moving != 0 {
             unreadable.push(format!(
                 "{} shards that were moving counts",

@@ -89,7 +89,10 @@ pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
     tree.rescan();
     let gauges = tree.read()?;
     let rss_shmem = gauges.rss_shmem.saturating_sub(ledger.own_bytes());
-    Some(Gauges { rss_shmem, ..gauges })
+    Some(Gauges {
+        rss_shmem,
+        ..gauges
+    })
 }
 
 fn add(sum: &mut Gauges, one: &Gauges) {

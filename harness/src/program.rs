@@ -49,17 +49,27 @@ impl Program {
     /// The program `command` (its name, then its arguments); each line of its
     /// standard output or error that `round_on` matches ends a round.
     pub fn new(command: Vec<OsString>, round_on: Regex) -> Self {
-        let words: Vec<String> =
-            command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let words: Vec<String> = command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
         let name = std::path::Path::new(command.first().map_or("", |_| words[0].as_str()))
             .file_name()
-            .map_or_else(|| "program".to_owned(), |name| name.to_string_lossy().into_owned());
+            .map_or_else(
+                || "program".to_owned(),
+                |name| name.to_string_lossy().into_owned(),
+            );
         let mut plan = Scenario::new(name).plan;
         plan.settle_ms = 100;
         plan.quiet_ms = 10;
         plan.command = words;
         plan.round_on = Some(round_on.as_str().to_owned());
-        Self { plan, command, round_on, folder: None }
+        Self {
+            plan,
+            command,
+            round_on,
+            folder: None,
+        }
     }
 
     /// Rounds before the measured ones.
@@ -99,31 +109,41 @@ impl Program {
         let folder = RunFolder::create(&self.plan.name, self.folder.as_deref())?;
         let ledger = Ledger::create(Capacity::default());
         let ledger = Arc::new(ledger.map_err(failed_to("make the ledger's memory"))?);
-        let cgroup = self.plan.limit_bytes.and_then(|limit| Cgroup::with_limit(limit).ok());
+        let cgroup = self
+            .plan
+            .limit_bytes
+            .and_then(|limit| Cgroup::with_limit(limit).ok());
         let kernel_kills = limit::kernel_kills();
         let samples = folder.create_file(SAMPLES_FILE)?;
         let mut command = self.command(&ledger, cgroup.as_ref())?;
         let start = Instant::now();
         let mut child = command.spawn().map_err(failed_to(format!(
             "start {}",
-            self.command.first().unwrap_or(&OsString::new()).to_string_lossy()
+            self.command
+                .first()
+                .unwrap_or(&OsString::new())
+                .to_string_lossy()
         )))?;
         drop(command);
         let pid = child.id() as i32;
         prefer_for_oom_kill(pid);
         ledger.begin_round(1);
         let (rounds, ended) = channel();
-        let listen = |from, to, log| Listener {
-            round_on: self.round_on.clone(),
-            ledger: Arc::clone(&ledger),
-            rounds: rounds.clone(),
-            to,
-            log,
-        }
-        .listen(from);
+        let listen = |from, to, log| {
+            Listener {
+                round_on: self.round_on.clone(),
+                ledger: Arc::clone(&ledger),
+                rounds: rounds.clone(),
+                to,
+                log,
+            }
+            .listen(from)
+        };
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        let (out_log, err_log) =
-            (folder.create_file("stdout.log")?, folder.create_file("stderr.log")?);
+        let (out_log, err_log) = (
+            folder.create_file("stdout.log")?,
+            folder.create_file("stderr.log")?,
+        );
         let count = Arc::new(RoundCount::default());
         let listeners = [
             out.map(|out| listen(Box::new(out) as Output, Box::new(io::stdout()), out_log)(&count)),
@@ -151,18 +171,29 @@ impl Program {
             settled: Snapshot::default(),
         };
         let outcome = watch.until_it_ends(&ended);
-        let Watch { collector, settled, mut child, .. } = watch;
+        let Watch {
+            collector,
+            settled,
+            mut child,
+            ..
+        } = watch;
         let exit = child.end().map_err(failed_to("wait for the program"))?;
         for listener in listeners.into_iter().flatten() {
             // A listener that panicked has lost output, no books.
             let _ = listener.join();
         }
         let found = sampler.stop();
-        let ending =
-            match how_it_ended(&self.plan, outcome?, exit, &found, cgroup.as_ref(), kernel_kills) {
-                Ending::Exited { code: 0 } => Ending::Completed,
-                other => other,
-            };
+        let ending = match how_it_ended(
+            &self.plan,
+            outcome?,
+            exit,
+            &found,
+            cgroup.as_ref(),
+            kernel_kills,
+        ) {
+            Ending::Exited { code: 0 } => Ending::Completed,
+            other => other,
+        };
         let snapshot = match ending {
             Ending::Completed => settled,
             _ => read_books(&ledger),
@@ -182,10 +213,9 @@ impl Program {
     }
 
     fn command(&self, ledger: &Ledger, cgroup: Option<&Cgroup>) -> Result<Command, Error> {
-        let (name, arguments) = self
-            .command
-            .split_first()
-            .ok_or_else(|| Error::BadPlan { problem: "there is no program to run".into() })?;
+        let (name, arguments) = self.command.split_first().ok_or_else(|| Error::BadPlan {
+            problem: "there is no program to run".into(),
+        })?;
         let library = tidegate_hook::library().map_err(failed_to("find the ledger to preload"))?;
         let already = std::env::var_os("LD_PRELOAD");
         let preload = tidegate_hook::preload(&library, already.as_deref());
@@ -233,7 +263,10 @@ impl Listener {
                 let mut line = Vec::new();
                 // An error on a pipe is its end.
                 while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                    if self.round_on.is_match(line.strip_suffix(b"\n").unwrap_or(&line)) {
+                    if self
+                        .round_on
+                        .is_match(line.strip_suffix(b"\n").unwrap_or(&line))
+                    {
                         let mut count = count.0.lock().unwrap_or_else(|e| e.into_inner());
                         *count += 1;
                         // At once, for the program goes on.
@@ -296,7 +329,11 @@ impl Watch<'_> {
     }
 
     fn is_gone(&mut self) -> Result<bool, Error> {
-        let status = self.child.0.try_wait().map_err(failed_to("wait for the program"))?;
+        let status = self
+            .child
+            .0
+            .try_wait()
+            .map_err(failed_to("wait for the program"))?;
         Ok(status.is_some())
     }
 

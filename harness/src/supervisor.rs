@@ -127,13 +127,12 @@ pub(crate) fn supervise(
     let found = sampler.stop();
     // Left over only if something still writes there.
     let _ = fs::remove_dir_all(temporary);
-    let (ending, snapshot) = match outcome? {
-        Outcome::Completed => (Ending::Completed, settled),
-        outcome => {
-            let ending = how_it_ended(plan, outcome, exit, &found, cgroup.as_ref(), kernel_kills);
-            (ending, read_books(&ledger))
-        }
+    let outcome = outcome?;
+    let snapshot = match outcome {
+        Outcome::Completed => settled,
+        _ => read_books(&ledger),
     };
+    let ending = how_it_ended(plan, outcome, exit, &found, cgroup.as_ref(), kernel_kills);
     let books: Books = collector.books(&ledger, &snapshot, ending, Some(&found));
     if !books.health.attached && books.rounds.is_empty() {
         // Not a word from the child: it never came to the scenario.
@@ -289,7 +288,12 @@ impl Session<'_> {
                 .books(self.ledger, &self.settled, Ending::Completed, None);
             match next_step(&books, &self.settings) {
                 Step::Stop => return Ok(Some(Outcome::Completed)),
-                Step::MoreRounds { .. } => return Ok(None),
+                Step::MoreRounds { .. } => {
+                    // What was tried so far says nothing of the rounds to come.
+                    self.collector.probes.clear();
+                    self.collector.final_settle = None;
+                    return Ok(None);
+                }
                 Step::Probe(kind) => {
                     if let Some(outcome) = self.probe(kind)? {
                         return Ok(Some(outcome));
@@ -506,15 +510,16 @@ pub(crate) fn how_it_ended(
     cgroup: Option<&Cgroup>,
     kernel_kills: Option<u64>,
 ) -> Ending {
+    let completed = matches!(outcome, Outcome::Completed);
     match outcome {
-        Outcome::Completed => return Ending::Completed,
         Outcome::Panicked(message) => return Ending::Panicked { message },
         Outcome::Hung { idle } => {
             return Ending::Hang {
                 idle_seconds: idle.as_secs_f64(),
             };
         }
-        Outcome::Gone => {}
+        // The limit may have struck a descendant, and the workload went on without it.
+        Outcome::Completed | Outcome::Gone => {}
     }
     if let Some(limit_bytes) = plan.limit_bytes {
         let over = |peak_bytes, enforced_by| Ending::Limit {
@@ -531,6 +536,9 @@ pub(crate) fn how_it_ended(
             }
             _ => {}
         }
+    }
+    if completed {
+        return Ending::Completed;
     }
     match (exit.signal(), exit.code()) {
         (Some(signal), _) => {

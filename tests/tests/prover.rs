@@ -167,6 +167,38 @@ fn a_c_block_of_96_bytes_lost_per_partition_is_a_leak_within_8_rounds() {
 
 #[test]
 #[file_serial(resident)]
+fn a_cpp_scratch_that_is_never_freed_is_a_leak_to_the_byte() {
+    expect_planted("lost scratch", planted(DefectKind::LostScratch, 2));
+}
+
+/// The reading of the code that this project began with, as a test: every partition
+/// of a split prover with detached freeing gives each of its blocks back, those of
+/// Rust and those of C++.
+#[test]
+#[file_serial(resident)]
+fn two_hundred_partitions_make_two_hundred_matching_releases() {
+    let config = Config {
+        partitions: 200,
+        partition_workers: 4,
+        ..healthy(Api::Split, 4)
+    };
+    let run = run_prover(Scenario::new("200 partitions").warmup(1).rounds(1), config);
+    run.assert_releases_match();
+    let scratch: Vec<_> = run
+        .books()
+        .items
+        .iter()
+        .filter(|item| item.round == 2 && item.phase == "finish" && item.layer == Layer::NativeHeap)
+        .collect();
+    assert_eq!(scratch.len(), 200, "{run}");
+    for partition in scratch {
+        assert_eq!(partition.allocated, partition.released, "{partition:?}");
+        assert!(partition.allocated.blocks >= 3, "{partition:?}");
+    }
+}
+
+#[test]
+#[file_serial(resident)]
 fn releases_that_do_not_match_are_named_by_partition_and_phase() {
     let run = run_prover(
         Scenario::new("mismatch by partition"),

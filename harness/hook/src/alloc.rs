@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::arch::PAGE;
 use crate::layout::HookLayer;
-use crate::{glibc, ledger, malloc, trailer};
+use crate::trailer::{self, Maker};
+use crate::{glibc, ledger, malloc};
 
 /// Wraps a global allocator so that its blocks are booked as `rust-heap`.
 ///
@@ -129,10 +130,10 @@ impl<A: GlobalAlloc + 'static> Alloc<A> {
             // SAFETY: the block came from the malloc family, as `way` says.
             unsafe {
                 let usable = glibc::usable_size(block.cast());
-                if let Some(meter) = trailer::read(block, usable) {
+                if let Some(meter) = trailer::read(Maker::Malloc, block, usable) {
                     ledger::book_release(meter.context, meter.size);
                     let context = ledger::book_birth(HookLayer::Rust, block, meter.size);
-                    trailer::write(block, usable, meter.size, context);
+                    trailer::write(Maker::Malloc, block, usable, meter.size, context);
                 }
             }
         }
@@ -168,7 +169,7 @@ impl<A: GlobalAlloc + 'static> Alloc<A> {
             0
         };
         // SAFETY: the caller's promise.
-        unsafe { trailer::write(block, size + trailer::BYTES, size, context) };
+        unsafe { trailer::write(Maker::Wrapped, block, size + trailer::BYTES, size, context) };
     }
 
     /// # Safety
@@ -178,7 +179,7 @@ impl<A: GlobalAlloc + 'static> Alloc<A> {
             return;
         }
         // SAFETY: the caller's promise.
-        match unsafe { trailer::read(block, size + trailer::BYTES) } {
+        match unsafe { trailer::read(Maker::Wrapped, block, size + trailer::BYTES) } {
             Some(known) => ledger::book_release(known.context, known.size),
             // SAFETY: the caller's promise.
             None => unsafe { book_unknown(block, size) },
@@ -221,7 +222,7 @@ unsafe fn is_mallocs(block: *mut u8, size: usize) -> bool {
             false => 64,
         };
         (size + trailer::BYTES..=size + trailer::BYTES + slack).contains(&usable)
-            && trailer::read(block, usable).is_some_and(|known| known.size >= size)
+            && trailer::read(Maker::Malloc, block, usable).is_some_and(|known| known.size >= size)
     }
 }
 
@@ -327,7 +328,7 @@ unsafe impl<A: GlobalAlloc + 'static> GlobalAlloc for Alloc<A> {
                 return std::ptr::null_mut();
             };
             let old = with_room_for_trailer(layout);
-            let known = trailer::read(block, old.size());
+            let known = trailer::read(Maker::Wrapped, block, old.size());
             let mallocs = known.is_none() && is_mallocs(block, layout.size());
             let new = {
                 let _under = Under::inner();

@@ -5,12 +5,12 @@
 
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::arch::PAGE;
 use crate::layout::{Capacity, Header, MAGIC, VERSION};
 use crate::processes::{self, Ancestry, Arrival, Claim, Identity};
-use crate::{ledger, mappings, sites};
+use crate::{context, ledger, mappings, sites};
 
 /// Environment variable that names the ledger's file descriptor in the workload.
 pub const FD_VARIABLE: &CStr = c"TIDEGATE_LEDGER_FD";
@@ -52,6 +52,9 @@ static STATE: State = State {
 /// Slots of the processes that this one was forked from since it last executed a program.
 static ANCESTRY: Ancestry = Ancestry::new();
 
+/// Id of the process that decided last, for [`after_fork`].
+static DECIDED_BY: AtomicU32 = AtomicU32::new(0);
+
 /// Whether this process is metered; decides it on the first call.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
@@ -92,6 +95,7 @@ fn decide() -> bool {
     // `free` must not change.
     let on = unsafe {
         let errno = *libc::__errno_location();
+        DECIDED_BY.store(libc::getpid() as u32, Ordering::Relaxed);
         let on = match ledger::header() {
             Some(header) => attach_child(header),
             None => attach(),
@@ -156,12 +160,16 @@ fn attach_child(header: &'static Header) -> bool {
         Claim::Full | Claim::KeptByAnother => 0,
     };
     ledger::begin_again(slot);
+    context::forget_other_threads();
     true
 }
 
 /// Runs in the child of a fork, for kernels that do not wipe the page.
 unsafe extern "C" fn after_fork() {
-    if ledger::header().is_some() {
+    // SAFETY: getpid has no preconditions.
+    let me = unsafe { libc::getpid() } as u32;
+    // Where the page was wiped, an earlier handler's malloc may have decided already.
+    if ledger::header().is_some() && DECIDED_BY.load(Ordering::Relaxed) != me {
         STATE.state.store(UNDECIDED, Ordering::Release);
         mappings::forget_all();
     }

@@ -5,8 +5,9 @@
 //! its blocks are [`UNATTRIBUTED`](crate::UNATTRIBUTED). Items are not inherited:
 //! what a pool's thread keeps for itself is nobody's item.
 
+use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::layout::{HookLayer, PHASES, Place};
 use crate::ledger;
@@ -83,6 +84,17 @@ impl Whereabouts {
         Self(Place::new(phase, item.or(own.item())))
     }
 
+    /// As one number, for C.
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.0.0
+    }
+
+    /// From [`to_bits`](Self::to_bits); what such a number cannot hold is left out.
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        let place = Place(bits);
+        Self(Place::new(place.phase(), place.item()))
+    }
+
     /// Puts the calling thread here until the guard is dropped.
     #[must_use = "the thread goes back when the guard is dropped"]
     pub fn enter(self) -> Entered {
@@ -94,10 +106,11 @@ impl Whereabouts {
 
     /// Puts the calling thread here, and returns where it was.
     pub fn replace(self) -> Self {
+        // In the child of a fork, this first has the threads of the parent forgotten.
+        ledger::is_on();
         let before = ledger::set_own_place(self.0);
         if before.phase() != self.0.phase() {
-            let mut active = ACTIVE.lock().unwrap_or_else(|e| e.into_inner());
-            active.change(before, self.0);
+            ACTIVE.with(|active| active.change(before, self.0));
         }
         Self(before)
     }
@@ -116,9 +129,53 @@ impl Drop for Entered {
     }
 }
 
+/// In the child of a fork: of all threads, only the calling one is there.
+pub(crate) fn forget_other_threads() {
+    // Another thread of the parent's may have been in here.
+    ACTIVE.locked.store(false, Ordering::Release);
+    ACTIVE.with(|active| {
+        *active = Active::new();
+        active.inherited = ledger::inherited();
+        active.change(Place(0), ledger::own_place());
+    });
+}
+
 /// Which phases have threads in them. Not on the allocation path: taken when a
 /// thread enters or leaves a phase.
-static ACTIVE: Mutex<Active> = Mutex::new(Active::new());
+static ACTIVE: Lock = Lock {
+    locked: AtomicBool::new(false),
+    active: UnsafeCell::new(Active::new()),
+};
+
+/// A lock that the child of a fork can take when a thread that it does not have
+/// held it.
+struct Lock {
+    locked: AtomicBool,
+    active: UnsafeCell<Active>,
+}
+
+// SAFETY: `active` is only used by who has set `locked`.
+unsafe impl Sync for Lock {}
+
+impl Lock {
+    fn with(&self, act: impl FnOnce(&mut Active)) {
+        let exchange = |from, to| {
+            self.locked
+                .compare_exchange_weak(from, to, Ordering::Acquire, Ordering::Relaxed)
+        };
+        let mut tries = 0_u32;
+        while exchange(false, true).is_err() {
+            tries += 1;
+            match tries < 100 {
+                true => std::hint::spin_loop(),
+                false => std::thread::yield_now(),
+            }
+        }
+        // SAFETY: locked just now, until the store below; `act` does not panic.
+        act(unsafe { &mut *self.active.get() });
+        self.locked.store(false, Ordering::Release);
+    }
+}
 
 struct Active {
     /// Threads by phase.

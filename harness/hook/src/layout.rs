@@ -157,11 +157,10 @@ pub struct Header {
 /// What an allocation without a context of its own is booked under.
 #[repr(C, align(64))]
 pub struct Now {
-    /// Changes whenever `round` or `inherited` does.
+    /// Changes whenever `round` does, or what threads without a phase inherit in
+    /// one of the processes.
     pub generation: AtomicU32,
     pub round: AtomicU32,
-    /// Phase and item (see [`Place`]) of the only active phase, or 0.
-    pub inherited: AtomicU64,
 }
 
 /// Keeps a contended counter alone on its cache line.

@@ -39,6 +39,8 @@ static CONTEXT_COUNT: AtomicU32 = AtomicU32::new(0);
 static SHARD_COUNT: AtomicU32 = AtomicU32::new(0);
 /// This process's slot in the ledger, from 1; 0 if the table was full.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// The [`Place`] of the only phase that is active in this process, or 0.
+static INHERITED: AtomicU64 = AtomicU64::new(0);
 static THREAD_END: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// What a thread knows of itself. No destructor, no lazy initialisation.
@@ -403,7 +405,7 @@ fn current_key(thread: &Thread, header: &Header, layer: HookLayer) -> Option<Key
     let own = thread.place.get();
     let round = header.now.round.load(Ordering::Relaxed);
     let place = if own.phase() == 0 {
-        let inherited = Place(header.now.inherited.load(Ordering::Relaxed));
+        let inherited = inherited();
         Place::new(inherited.phase(), own.item())
     } else {
         own
@@ -731,10 +733,15 @@ pub(crate) fn begin_round_in(header: &Header, round: u32) {
     header.now.generation.fetch_add(1, Ordering::AcqRel);
 }
 
+/// What threads without a phase of their own are booked under.
+pub(crate) fn inherited() -> Place {
+    Place(INHERITED.load(Ordering::Relaxed))
+}
+
 /// Sets what threads without a place of their own are booked under.
 pub(crate) fn set_inherited(place: Place) {
     if let Some(header) = header() {
-        header.now.inherited.store(place.0, Ordering::Relaxed);
+        INHERITED.store(place.0, Ordering::Relaxed);
         header.now.generation.fetch_add(1, Ordering::AcqRel);
     }
 }

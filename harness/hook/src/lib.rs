@@ -5,10 +5,21 @@
 //! a ledger pays two loads a call. One that was given a ledger by its supervisor
 //! books every block with the round, item, phase and layer that bore it.
 //!
-//! - The supervisor makes a [`Ledger`], passes its file descriptor on and names it
-//!   in the environment ([`FD_VARIABLE`]), and takes a [`Snapshot`] when it likes.
+//! - The supervisor makes a [`Ledger`], passes its file descriptor on, names it
+//!   in the environment ([`Ledger::variables`]), and takes a [`Snapshot`] when it likes.
 //! - The workload says where it is: [`begin_round`], [`phase`], [`Whereabouts`].
+//!   C and C++ programs do so through `include/tidegate.h`.
 //! - [`Alloc`] tags the blocks of Rust's global allocator.
+//!
+//! # Programs that were not built with it
+//!
+//! The same code is built as `libtidegate_hook.so`, for `LD_PRELOAD`: see [`library`]
+//! and [`preload()`]. Every process that a program starts finds the ledger through
+//! the environment and gets books of its own. A process that has ended holds nothing
+//! any more: what it booked is added to [`Snapshot::ended`], and its place in the
+//! ledger is free for the next one. There is room for 4,095 processes and, by
+//! default, 2,048 threads with a shard at one time; further threads are booked
+//! without one, which is slower, and further processes count as lost.
 //!
 //! # Limits
 //!
@@ -16,6 +27,17 @@
 //! - Blocks born before the C library has its environment (the dynamic loader's
 //!   own) are foreign: counted when released, never judged.
 //! - A process that is killed may leave one operation per thread half-booked.
+//! - Not metered, and not counted as lost either: programs that are linked statically, that
+//!   change their user when executed (setuid), that bring a malloc of their own,
+//!   or that are started with an empty environment.
+//! - A process needs 130 MB of address space for the ledger, little of it touched.
+//!   One that may not have so much is not metered and counts as [`Snapshot::unmapped`].
+//! - The ledger's descriptor (512 or above) can be seen by a program that lists its own.
+//! - A filter on system calls that is put on before a fork has to allow the child
+//!   `stat`, `kill` and `getpid`.
+//! - A block of Rust's own allocator (jemalloc) that C frees cannot be told from nonsense:
+//!   glibc ends the program, as it would without the hook. The other way round it
+//!   is told ([`Snapshot::crossed`]).
 //!
 //! The page-level picture is in the `layout` module, the cost of an allocation
 //! in the `ledger` module.
@@ -29,6 +51,7 @@ compile_error!(
 mod alloc;
 mod arch;
 mod attach;
+mod c_abi;
 mod context;
 mod free_shards;
 mod glibc;

@@ -12,7 +12,8 @@ use crate::glibc::{
     refuses_odd_alignments, usable_size,
 };
 use crate::layout::HookLayer;
-use crate::{ledger, trailer};
+use crate::ledger;
+use crate::trailer::{self, Maker};
 
 fn set_errno(error: c_int) {
     // SAFETY: the C library's address of the calling thread's errno.
@@ -39,7 +40,15 @@ unsafe fn enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_voi
     if !block.is_null() {
         let context = ledger::book_birth(layer, block.cast(), size);
         // SAFETY: the caller's promise.
-        unsafe { trailer::write(block.cast(), usable_size(block), size, context) };
+        unsafe {
+            trailer::write(
+                Maker::Malloc,
+                block.cast(),
+                usable_size(block),
+                size,
+                context,
+            )
+        };
     }
     block
 }
@@ -127,7 +136,7 @@ pub(crate) unsafe fn realloc_in(layer: HookLayer, block: *mut c_void, size: usiz
         let Some(total) = with_trailer(size) else {
             return null_mut();
         };
-        let old = trailer::read(block.cast(), usable_size(block));
+        let old = trailer::read(Maker::Malloc, block.cast(), usable_size(block));
         let new = __libc_realloc(block, total);
         if new.is_null() {
             return null_mut();
@@ -174,7 +183,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     unsafe {
         if ledger::is_on() {
             let usable = usable_size(block);
-            match trailer::read(block.cast(), usable) {
+            match trailer::read(Maker::Malloc, block.cast(), usable) {
                 Some(old) => {
                     ledger::book_release(old.context, old.size);
                     trailer::erase(block.cast(), usable);
@@ -308,7 +317,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     unsafe {
         let usable = usable_size(block);
         if ledger::is_on()
-            && let Some(known) = trailer::read(block.cast(), usable)
+            && let Some(known) = trailer::read(Maker::Malloc, block.cast(), usable)
         {
             return known.size;
         }

@@ -27,6 +27,25 @@ const LOW_BITS: u32 = CONTEXT_BITS + SLACK_BITS;
 const LOW: u64 = (1 << LOW_BITS) - 1;
 const SLACK_ELSEWHERE: u64 = (1 << SLACK_BITS) - 1;
 
+/// Whose blocks are read or written: a trailer of one maker's is none to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// The malloc family.
+    Malloc,
+    /// An allocator of its own under [`Alloc`](crate::Alloc).
+    Wrapped,
+}
+
+impl Maker {
+    #[inline(always)]
+    const fn salt(self) -> usize {
+        match self {
+            Self::Malloc => 0,
+            Self::Wrapped => 0x5bd1_e995_0000,
+        }
+    }
+}
+
 /// What a trailer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
@@ -37,7 +56,8 @@ pub(crate) struct Block {
 }
 
 #[inline(always)]
-fn check(address: usize, low: u64) -> u64 {
+fn check(maker: Maker, address: usize, low: u64) -> u64 {
+    let address = address ^ maker.salt();
     // Multiplicative hashing; the bits kept are the product's upper ones, which
     // depend on all of the input.
     let mixed = (address as u64 ^ low << 35).wrapping_add(low);
@@ -49,7 +69,7 @@ fn check(address: usize, low: u64) -> u64 {
 /// # Safety
 /// `block` points to `usable` writable bytes, `usable` is at least `size + 8`.
 #[inline(always)]
-pub(crate) unsafe fn write(block: *mut u8, usable: usize, size: usize, context: u32) {
+pub(crate) unsafe fn write(maker: Maker, block: *mut u8, usable: usize, size: usize, context: u32) {
     let slack = (usable - BYTES - size) as u64;
     let slack_code = if slack < SLACK_ELSEWHERE {
         slack
@@ -64,7 +84,7 @@ pub(crate) unsafe fn write(block: *mut u8, usable: usize, size: usize, context: 
         SLACK_ELSEWHERE
     };
     let low = slack_code << CONTEXT_BITS | u64::from(context);
-    let word = check(block as usize, low) | low;
+    let word = check(maker, block as usize, low) | low;
     // SAFETY: the last eight usable bytes are within the block.
     unsafe {
         block
@@ -79,14 +99,14 @@ pub(crate) unsafe fn write(block: *mut u8, usable: usize, size: usize, context: 
 /// # Safety
 /// `block` points to `usable` readable bytes.
 #[inline(always)]
-pub(crate) unsafe fn read(block: *const u8, usable: usize) -> Option<Block> {
+pub(crate) unsafe fn read(maker: Maker, block: *const u8, usable: usize) -> Option<Block> {
     if usable < BYTES {
         return None;
     }
     // SAFETY: the last eight usable bytes are within the block.
     let word = unsafe { block.add(usable - BYTES).cast::<u64>().read_unaligned() };
     let low = word & LOW;
-    if check(block as usize, low) != word & !LOW {
+    if check(maker, block as usize, low) != word & !LOW {
         return None;
     }
     let context = (low & ((1 << CONTEXT_BITS) - 1)) as u32;
@@ -124,8 +144,8 @@ mod tests {
         let mut memory = vec![0xa5_u8; usable];
         // SAFETY: the vector has `usable` bytes.
         unsafe {
-            write(memory.as_mut_ptr(), usable, size, context);
-            read(memory.as_ptr(), usable)
+            write(Maker::Malloc, memory.as_mut_ptr(), usable, size, context);
+            read(Maker::Malloc, memory.as_ptr(), usable)
         }
     }
 
@@ -151,7 +171,7 @@ mod tests {
             let usable = size + BYTES + slack;
             let mut memory = vec![0xa5_u8; usable];
             // SAFETY: the vector has `usable` bytes.
-            unsafe { write(memory.as_mut_ptr(), usable, size, 7) };
+            unsafe { write(Maker::Malloc, memory.as_mut_ptr(), usable, size, 7) };
             assert!(memory[..size].iter().all(|b| *b == 0xa5), "slack {slack}");
         }
     }
@@ -161,11 +181,27 @@ mod tests {
         let mut memory = vec![0_u8; 64];
         // SAFETY: the vector has 64 bytes; the moved copy too.
         unsafe {
-            write(memory.as_mut_ptr(), 64, 40, 9);
+            write(Maker::Malloc, memory.as_mut_ptr(), 64, 40, 9);
             let moved = memory.clone();
-            assert_eq!(read(moved.as_ptr(), 64), None);
+            assert_eq!(read(Maker::Malloc, moved.as_ptr(), 64), None);
             erase(memory.as_mut_ptr(), 64);
-            assert_eq!(read(memory.as_ptr(), 64), None);
+            assert_eq!(read(Maker::Malloc, memory.as_ptr(), 64), None);
+        }
+    }
+
+    #[test]
+    fn a_trailer_of_one_maker_is_none_to_the_other() {
+        let mut memory = vec![0_u8; 64];
+        for (maker, other) in [
+            (Maker::Malloc, Maker::Wrapped),
+            (Maker::Wrapped, Maker::Malloc),
+        ] {
+            // SAFETY: the vector has 64 bytes.
+            unsafe {
+                write(maker, memory.as_mut_ptr(), 64, 40, 9);
+                assert!(read(maker, memory.as_ptr(), 64).is_some());
+                assert_eq!(read(other, memory.as_ptr(), 64), None);
+            }
         }
     }
 
@@ -179,7 +215,7 @@ mod tests {
             state ^= state << 17;
             memory[24..].copy_from_slice(&state.to_le_bytes());
             // SAFETY: the vector has 32 bytes.
-            assert_eq!(unsafe { read(memory.as_ptr(), 32) }, None);
+            assert_eq!(unsafe { read(Maker::Malloc, memory.as_ptr(), 32) }, None);
         }
     }
 }

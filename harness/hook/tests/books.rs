@@ -1,42 +1,18 @@
 //! The books of a real process: each test starts this program again, metered, to
 //! do one thing, and compares the books with what that thing is known to take.
 
+mod metered;
+
 use std::alloc::System;
 use std::hint::black_box;
-use std::os::fd::{AsFd, AsRawFd};
-use std::process::{Command, Output};
 
+use metered::{again, counters, in_child, wait_for_threads};
 use tidegate_hook::{
-    Account, Alloc, Capacity, Counters, FD_VARIABLE, HookLayer, Ledger, Snapshot, Whereabouts,
-    as_meter, begin_round, phase,
+    Account, Alloc, Counters, HookLayer, Snapshot, Whereabouts, as_meter, begin_round, phase,
 };
 
 #[global_allocator]
 static ALLOC: Alloc<System> = Alloc::system();
-
-const DEED: &str = "TIDEGATE_TEST_DEED";
-
-/// Runs the test `name` again in a metered child, in which [`in_child`] holds.
-fn metered(name: &str) -> (Snapshot, Output) {
-    let ledger = Ledger::create(Capacity::default()).unwrap();
-    let fd = rustix::io::dup(ledger.as_fd()).unwrap(); // Without close-on-exec.
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(FD_VARIABLE.to_str().unwrap(), fd.as_raw_fd().to_string())
-        .env(DEED, name)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    (ledger.snapshot(), output)
-}
-
-fn in_child() -> bool {
-    std::env::var_os(DEED).is_some()
-}
 
 /// Enters a phase and an item. Other threads of the test program may inherit the
 /// phase, but never the item: what is booked under both is this thread's alone.
@@ -59,15 +35,6 @@ fn booked(snapshot: &Snapshot, round: u32, phase: &str, layer: HookLayer) -> Cou
         .filter(wanted)
         .for_each(|account| sum.add(account.counters));
     sum
-}
-
-fn counters(allocated: (u64, u64), released: (u64, u64)) -> Counters {
-    Counters {
-        allocated_blocks: allocated.0,
-        allocated_bytes: allocated.1,
-        released_blocks: released.0,
-        released_bytes: released.1,
-    }
 }
 
 fn malloc(size: usize) -> *mut libc::c_void {
@@ -93,7 +60,7 @@ fn rust_and_c_blocks_are_booked_apart_and_to_the_byte() {
         malloc(0);
         return;
     }
-    let (snapshot, _) = metered("rust_and_c_blocks_are_booked_apart_and_to_the_byte");
+    let snapshot = again("rust_and_c_blocks_are_booked_apart_and_to_the_byte");
     assert_eq!((snapshot.lost, snapshot.moving), (0, 0));
     assert_eq!(
         booked(&snapshot, 7, "work", HookLayer::Rust),
@@ -136,9 +103,10 @@ fn a_release_on_another_thread_balances_the_birth() {
                 scope.spawn(move || half.iter().for_each(|block| free(*block as *mut _)));
             }
         });
+        wait_for_threads();
         return;
     }
-    let (snapshot, _) = metered("a_release_on_another_thread_balances_the_birth");
+    let snapshot = again("a_release_on_another_thread_balances_the_birth");
     let bytes = (0..5000).sum();
     assert_eq!(
         booked(&snapshot, 1, "born", HookLayer::Native),
@@ -160,7 +128,7 @@ fn more_contexts_than_a_shard_has_entries_stay_exact() {
         }
         return;
     }
-    let (snapshot, _) = metered("more_contexts_than_a_shard_has_entries_stay_exact");
+    let snapshot = again("more_contexts_than_a_shard_has_entries_stay_exact");
     for round in 1..=3000 {
         let released = if round <= 1500 {
             (1, u64::from(round))
@@ -192,7 +160,7 @@ fn a_realloc_is_a_release_and_a_birth() {
         assert!(gone.is_null());
         return;
     }
-    let (snapshot, _) = metered("a_realloc_is_a_release_and_a_birth");
+    let snapshot = again("a_realloc_is_a_release_and_a_birth");
     assert_eq!(
         booked(&snapshot, 1, "first", HookLayer::Native),
         counters((1, 100), (1, 100))
@@ -213,7 +181,7 @@ fn a_thread_without_a_phase_inherits_the_only_active_one() {
         });
         return;
     }
-    let (snapshot, _) = metered("a_thread_without_a_phase_inherits_the_only_active_one");
+    let snapshot = again("a_thread_without_a_phase_inherits_the_only_active_one");
     let born = snapshot
         .accounts
         .iter()
@@ -248,7 +216,7 @@ fn the_child_of_a_fork_does_not_touch_its_parents_books() {
         }
         return;
     }
-    let (snapshot, _) = metered("the_child_of_a_fork_does_not_touch_its_parents_books");
+    let snapshot = again("the_child_of_a_fork_does_not_touch_its_parents_books");
     assert_eq!(snapshot.processes.len(), 2);
     let of = |slot| {
         let of_slot = |account: &&Account| account.process == slot;
@@ -277,7 +245,7 @@ fn shards_of_ended_threads_are_used_again() {
         }
         return;
     }
-    let (snapshot, _) = metered("shards_of_ended_threads_are_used_again");
+    let snapshot = again("shards_of_ended_threads_are_used_again");
     assert_eq!(snapshot.lost, 0);
     assert!(snapshot.threads >= 3000, "{}", snapshot.threads);
     assert!(
@@ -298,7 +266,7 @@ fn peaks_are_right_within_their_stated_bound() {
         }
         return;
     }
-    let (snapshot, _) = metered("peaks_are_right_within_their_stated_bound");
+    let snapshot = again("peaks_are_right_within_their_stated_bound");
     let peak = snapshot.peak as u64;
     let bound = snapshot.peak_error_bytes + 1_000_000; // What the test program itself holds.
     assert!(

@@ -75,7 +75,7 @@ fn set_errno(value: c_int) {
 /// children with and without a ledger, and returns the books of the first.
 fn on_glibc_and_metered(name: &str, check: impl Fn(&Family)) -> Option<tidegate_hook::Snapshot> {
     if in_child() {
-        let _place = phase("check").map(|phase| Whereabouts::changed(Some(phase), None).enter());
+        let _place = phase("check").map(|phase| Whereabouts::changed(Some(phase), Some(1)).enter());
         check(&family());
         return None;
     }
@@ -463,6 +463,7 @@ fn a_block_from_before_the_ledger_is_foreign_and_stays_whole() {
 
 /// Compiles a program in `tests/native` and returns its path.
 fn compiled(source: &str, compiler: &str, options: &[&str]) -> Option<PathBuf> {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/native")
         .join(source);
@@ -471,6 +472,8 @@ fn compiled(source: &str, compiler: &str, options: &[&str]) -> Option<PathBuf> {
     let program = folder.join(source.file_stem().unwrap());
     let status = Command::new(compiler)
         .args(options)
+        .arg("-I")
+        .arg(include)
         .arg(&source)
         .arg("-o")
         .arg(&program)
@@ -512,4 +515,36 @@ fn sized_aligned_and_nothrow_new_and_delete_of_cpp_are_booked_to_the_byte() {
     );
     let runtime = alive.1 - 123_456;
     assert!(alive.0 <= 3 && runtime <= 80_000, "{alive:?}");
+}
+
+#[test]
+fn a_c_program_says_its_rounds_phases_and_items_and_runs_without_the_hook_too() {
+    let Some(program) = compiled("rounds.c", "gcc", &["-O1", "-pthread"]) else {
+        return;
+    };
+    let plain = Command::new(&program).output().unwrap();
+    assert!(plain.status.success(), "{plain:?}");
+    let (ledger, output) = preloaded(Command::new(&program));
+    assert_eq!(plain, output);
+    let books = ledger.snapshot();
+    assert_eq!((books.lost, books.foreign), (0, 0));
+    assert_eq!(ledger.queue(), (12, 9));
+    for round in 1..=3 {
+        for item in 0..4 {
+            let of = |name: &str| {
+                metered::sum(&books, |account| {
+                    account.round == round
+                        && account.item == Some(item)
+                        && books.phases[account.phase as usize] == name
+                        && account.layer == HookLayer::Native
+                })
+            };
+            assert_eq!(of("inner"), counters((1, 7), (0, 0)));
+            let work = of("work");
+            // What the C library takes to start a thread is in here too, and is
+            // used again.
+            assert!(work.allocated_bytes >= 10 + 1000 + 33, "{work:?}");
+            assert!(work.allocated_bytes - work.released_bytes >= 43, "{work:?}");
+        }
+    }
 }

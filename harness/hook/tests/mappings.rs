@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::hint::black_box;
 use std::ptr::null_mut;
 
-use metered::{again, counters, in_child, in_phase, sum};
+use metered::{again, counters, in_child, in_phase, sum, wait_for_threads};
 use tidegate_hook::{Alloc, Counters, HookLayer, Snapshot, Whereabouts, phase};
 
 #[global_allocator]
@@ -275,6 +275,7 @@ fn threads_that_map_and_unmap_at_once_stay_exact_and_so_does_a_child() {
                 }
             }
         });
+        wait_for_threads();
         return;
     }
     let books = again(NAME);

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use metered::{again_with, in_child};
+use metered::{again_with, in_child, wait_for_threads};
 use proptest::prelude::*;
 use tidegate_hook::{
     Alloc, Capacity, Counters, HookLayer, Snapshot, Whereabouts, begin_round, phase,
@@ -199,6 +199,7 @@ fn act(trace: &Trace, shape: Shape) {
             });
         }
     });
+    wait_for_threads();
 }
 
 fn one(act: Act, blocks: &[AtomicUsize], phases: &[Option<tidegate_hook::PhaseNumber>]) {

@@ -139,6 +139,36 @@ print(sum(x['sq'] for x in json.loads(text)))
 }
 
 #[test]
+fn numpy_prints_the_same() {
+    let has_numpy = Command::new("python3")
+        .args(["-c", "import numpy"])
+        .output();
+    if !has_numpy.is_ok_and(|output| output.status.success()) {
+        eprintln!("not tested: python3 has no numpy");
+        return;
+    }
+    let script = "
+import numpy as np
+rng = np.random.default_rng(7)
+total = 0.0
+for i in range(200):
+    a = rng.random((200, 200)); b = a @ a.T; total += float(np.trace(b)) + float(np.sort(a, axis=None)[100])
+    c = np.concatenate([a, b]).astype(np.float32)[::3].copy(); del a, b
+print(round(total, 6), c.shape, np.fft.fft(np.arange(65536.0)).imag.argmax())
+";
+    let version = [
+        "python3",
+        "-c",
+        "import numpy; print('numpy', numpy.__version__)",
+    ];
+    let expected = Expected {
+        processes: 1,
+        blocks: 1000,
+    };
+    compare("python3: numpy", &version, expected, || python(script));
+}
+
+#[test]
 fn python_with_every_object_from_malloc_prints_the_same() {
     let script = "
 words = {}

@@ -11,7 +11,9 @@ use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use metered::{again, again_with, counters, in_child, preloaded, processes, shell, sum};
+use metered::{
+    again, again_with, counters, in_child, preloaded, processes, shell, sum, wait_for_threads,
+};
 use tidegate_hook::{
     Alloc, Capacity, Counters, HookLayer, Ledger, Snapshot, Whereabouts, begin_round, phase,
     produced,
@@ -169,6 +171,7 @@ fn blocks_of_threads_that_have_ended_are_freed_by_others_exactly() {
         }
         drop(send);
         freer.join().unwrap();
+        wait_for_threads();
         return;
     }
     let books = again(NAME);
@@ -280,6 +283,7 @@ fn children_of_a_program_whose_threads_allocate_neither_hang_nor_disturb_its_boo
             }
             stop.store(true, Ordering::Relaxed);
         });
+        wait_for_threads();
         produced(total.load(Ordering::Relaxed));
         return;
     }
@@ -691,4 +695,59 @@ fn more_processes_at_one_time_than_there_are_slots_show_as_lost() {
     // One slot is the parent's; each child without one loses at least its birth.
     assert_eq!(in_slots.allocated_blocks, 4094);
     assert!(books.lost >= 6, "{}", books.lost);
+}
+
+#[test]
+fn phases_of_a_forked_child_are_its_own_and_its_parents_threads_are_forgotten() {
+    const NAME: &str = "phases_of_a_forked_child_are_its_own_and_its_parents_threads_are_forgotten";
+    if in_child() {
+        let [parents, childs] = [phase("of the parent"), phase("of the child")];
+        let _place = Whereabouts::changed(parents, None).enter();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Threads that enter and leave phases all the time, so that a fork
+            // finds the count of active phases in use.
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        drop(Whereabouts::changed(parents, Some(9)).enter());
+                    }
+                });
+            }
+            for _ in 0..200 {
+                // SAFETY: the child starts a thread, waits for it, and leaves.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    Whereabouts::changed(childs, None).replace();
+                    extern "C" fn life(_: *mut c_void) -> *mut c_void {
+                        malloc(1111); // Inherits the only phase of this process.
+                        null_mut()
+                    }
+                    // SAFETY: a thread, waited for; then the child ends at once.
+                    unsafe {
+                        let mut thread = std::mem::zeroed();
+                        libc::pthread_create(&raw mut thread, null(), life, null_mut());
+                        libc::pthread_join(thread, null_mut());
+                        libc::_exit(0);
+                    }
+                }
+                assert_eq!(wait_for(pid), 0);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        return;
+    }
+    let books = again(NAME);
+    assert_eq!((books.lost, books.foreign), (0, 0));
+    // The last child's books are open still.
+    let last = books.processes.last().unwrap().slot;
+    let in_phase = |name: &str| {
+        sum(&books, |account| {
+            account.process == last
+                && account.layer == HookLayer::Native
+                && books.phases[account.phase as usize] == name
+        })
+    };
+    assert!(in_phase("of the child").allocated_bytes >= 1111);
+    assert!(in_phase("of the parent").allocated_bytes < 1111);
 }

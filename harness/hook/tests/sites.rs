@@ -19,8 +19,16 @@ const DEED: &str = "TIDEGATE_TEST_DEED";
 
 /// Runs the test `name` again in a child of which the stacks in phase `work` are wanted.
 fn metered(name: &str, sizes: std::ops::Range<u64>) -> (Snapshot, Sites, String) {
+    metered_with_room(name, sizes, 1 << 12)
+}
+
+fn metered_with_room(
+    name: &str,
+    sizes: std::ops::Range<u64>,
+    room: u32,
+) -> (Snapshot, Sites, String) {
     let ledger = Ledger::create(Capacity {
-        sites: 1 << 12,
+        sites: room,
         ..Capacity::default()
     })
     .unwrap();
@@ -154,4 +162,95 @@ fn taking_a_stack_costs_microseconds_at_most() {
         println!("{} frames, cut {}", stack.frames.len(), stack.cut);
     }
     assert_eq!(sites.captures, 600_000);
+}
+
+/// Births in phase `work` of blocks of `size` bytes each, by site.
+fn born(snapshot: &Snapshot, size: u64) -> Vec<(u32, u64)> {
+    let mut sites = std::collections::BTreeMap::new();
+    for account in &snapshot.accounts {
+        let counters = account.counters;
+        let here = snapshot.phases[account.phase as usize] == "work";
+        if here && counters.allocated_bytes == size * counters.allocated_blocks {
+            *sites.entry(account.site).or_default() += counters.allocated_blocks;
+        }
+    }
+    sites.into_iter().collect()
+}
+
+#[test]
+fn threads_that_allocate_at_one_place_share_its_site() {
+    if in_child() {
+        begin_round(1);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let _place = enter();
+                    for _ in 0..10_000 {
+                        // SAFETY: a block that was just made.
+                        unsafe { libc::free(one(777)) };
+                    }
+                });
+            }
+        });
+        return;
+    }
+    let (snapshot, sites, _) = metered(
+        "threads_that_allocate_at_one_place_share_its_site",
+        777..778,
+    );
+    assert_eq!((snapshot.lost, sites.dropped), (0, 0));
+    assert_eq!(sites.captures, 80_000);
+    let born = born(&snapshot, 777);
+    assert_eq!(born.len(), 1, "{born:?}");
+    assert_ne!(born[0].0, 0);
+    assert_eq!(born[0].1, 80_000);
+}
+
+#[test]
+fn blocks_without_room_for_their_stack_are_booked_all_the_same() {
+    if in_child() {
+        begin_round(1);
+        let _place = enter();
+        for levels in 0..20 {
+            deeper(levels, &mut || {
+                one(777);
+            });
+        }
+        return;
+    }
+    let name = "blocks_without_room_for_their_stack_are_booked_all_the_same";
+    let (snapshot, sites, _) = metered_with_room(name, 777..778, 8);
+    assert_eq!(snapshot.lost, 0);
+    assert_eq!((sites.captures, sites.dropped), (20, 13));
+    let born = born(&snapshot, 777);
+    assert_eq!(born.iter().find(|(site, _)| *site == 0), Some(&(0, 13)));
+    assert_eq!(born.len(), 8, "{born:?}");
+}
+
+#[test]
+fn the_child_of_a_fork_takes_stacks_of_its_own() {
+    if in_child() {
+        begin_round(1);
+        let _place = enter();
+        one(777);
+        // SAFETY: the child only allocates and leaves.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                other(777);
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            libc::waitpid(pid, &raw mut status, 0);
+            assert_eq!(status, 0);
+        }
+        return;
+    }
+    let (snapshot, sites, _) = metered("the_child_of_a_fork_takes_stacks_of_its_own", 777..778);
+    let born = born(&snapshot, 777);
+    assert_eq!(born.len(), 2, "{born:?}");
+    let process = |(site, _): (u32, u64)| sites.stacks[site as usize].process;
+    assert_ne!(process(born[0]), process(born[1]));
+    let [one, other] = [born[0], born[1]].map(|(site, _)| &sites.stacks[site as usize].frames);
+    assert!(one.len() > 8 && other.len() > 8);
 }

@@ -63,7 +63,11 @@ fn dhat(sites: &[Site], command: &str, verb: &str, value: impl Fn(&Site) -> Amou
         if tb == 0 && tbk == 0 {
             continue;
         }
-        let fs = site.frames.iter().map(|frame| table.index(frame)).collect();
+        let fs = site
+            .frames_of_workload()
+            .iter()
+            .map(|frame| table.index(frame))
+            .collect();
         pps.push(Point { tb, tbk, fs });
     }
     let rounds = sites.first().map_or(0, |site| site.live.len());

@@ -9,7 +9,7 @@ pub fn folded(sites: &[Site], value: impl Fn(&Site) -> i64) -> String {
     let mut out = String::new();
     for site in sites.iter().filter(|site| value(site) > 0) {
         let _ = write!(out, "{};{}", part(site.layer.name()), part(&site.phase));
-        for frame in site.frames.iter().rev() {
+        for frame in site.frames_of_workload().iter().rev() {
             let _ = write!(out, ";{}", part(&frame.function));
         }
         let _ = writeln!(out, " {}", value(site));

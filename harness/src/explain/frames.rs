@@ -147,18 +147,25 @@ pub(super) fn first_of_yours(frames: &[Frame]) -> Option<usize> {
         .position(|frame| frame.kind == FrameKind::Yours)
 }
 
-/// Without the allocator's and the standard library's at the inner end, and
-/// without the harness and all outside of it.
-pub(super) fn of_interest(frames: &[Frame]) -> &[Frame] {
+/// Without the harness and all outside of it; everything if there is nothing else.
+pub(super) fn of_workload(frames: &[Frame]) -> &[Frame] {
     let outer = frames
         .iter()
         .position(|frame| frame.kind == FrameKind::Harness)
+        .filter(|at| *at > 0)
         .unwrap_or(frames.len());
-    let inner = frames[..outer]
+    &frames[..outer]
+}
+
+/// Without the allocator's and the standard library's at the inner end, and
+/// without the harness and all outside of it.
+pub(super) fn of_interest(frames: &[Frame]) -> &[Frame] {
+    let frames = of_workload(frames);
+    let inner = frames
         .iter()
         .position(|frame| !matches!(frame.kind, FrameKind::Plumbing | FrameKind::Std))
         .unwrap_or(0);
-    &frames[inner..outer]
+    &frames[inner..]
 }
 
 /// The frames that tell one site from another: those of interest, without the

@@ -163,6 +163,11 @@ impl Site {
         measured.map(|born| born.amount).sum()
     }
 
+    /// The frames of the workload: without the harness's and those outside of it.
+    pub fn frames_of_workload(&self) -> &[Frame] {
+        frames::of_workload(&self.frames)
+    }
+
     /// The frames worth reading: without the allocator's at the inner end and the
     /// harness's at the outer end.
     pub fn frames_of_interest(&self) -> &[Frame] {

@@ -105,7 +105,7 @@ pub fn pprof(sites: &[Site]) -> Vec<u8> {
     }
     builder.profile.default_sample_type = builder.string("inuse_space");
     for site in sites {
-        let location_id = locations(&site.frames)
+        let location_id = locations(site.frames_of_workload())
             .map(|frames| builder.location(frames))
             .collect();
         let label = [("layer", site.layer.name()), ("phase", site.phase.as_str())]

@@ -163,3 +163,87 @@ fn sizes(finding: &Finding, books: &Books) -> Range<u64> {
     };
     from..largest.saturating_add(largest / 4).saturating_add(64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::books::{ItemBook, Survivors};
+    use crate::verdict::Class;
+
+    fn finding(per_driver: Option<Amount>) -> Finding {
+        Finding {
+            class: Class::Leak,
+            layer: Layer::RustHeap,
+            phase: "finish".to_owned(),
+            site: None,
+            driver: Driver::PerRound,
+            per_driver,
+            also_fits: Vec::new(),
+            born_in: Vec::new(),
+            since_round: None,
+            over_rounds: 2,
+            total: Amount::ZERO,
+            per_item: None,
+            cause: None,
+            confirmed: Vec::new(),
+            fingerprint: String::new(),
+            sentence: String::new(),
+        }
+    }
+
+    fn left(round: u32, phase: &str, bytes: i64, blocks: i64) -> Survivors {
+        Survivors {
+            round,
+            layer: Layer::RustHeap,
+            phase: phase.to_owned(),
+            left: Amount::new(bytes, blocks),
+        }
+    }
+
+    fn books(survivors: Vec<Survivors>) -> Books {
+        Books {
+            warmup: 1,
+            survivors,
+            ..Books::default()
+        }
+    }
+
+    #[test]
+    fn a_single_block_is_looked_for_by_its_size() {
+        let books = books(vec![
+            left(1, "finish", 1 << 20, 9),
+            left(2, "finish", 4000, 1),
+            left(3, "finish", 4400, 1),
+            left(3, "other", 99_000, 1),
+        ]);
+        let sizes = sizes(&finding(Some(Amount::new(4000, 1))), &books);
+        assert_eq!(sizes, 3000..5564);
+    }
+
+    #[test]
+    fn no_block_is_larger_than_all_that_is_left_of_its_item() {
+        let mut books = books(vec![left(2, "finish", 8000, 20)]);
+        let all = finding(Some(Amount::new(8000, 20)));
+        assert_eq!(sizes(&all, &books), 0..10_064);
+        books.items = (0..4)
+            .map(|item| ItemBook {
+                round: 2,
+                item,
+                layer: Layer::RustHeap,
+                phase: "finish".to_owned(),
+                allocated: Amount::new(5000, 9),
+                released: Amount::new(3000, 4),
+            })
+            .collect();
+        assert_eq!(sizes(&all, &books), 0..2564);
+        books.items.pop();
+        assert_eq!(sizes(&all, &books), 0..10_064, "items that do not tell all");
+    }
+
+    #[test]
+    fn a_block_that_only_becomes_larger_can_have_any_size() {
+        let books = books(vec![left(3, "finish", 4000, 1)]);
+        assert_eq!(sizes(&finding(Some(Amount::new(500, 0))), &books), ANY_SIZE);
+        assert_eq!(sizes(&finding(None), &self::books(Vec::new())), ANY_SIZE);
+    }
+}

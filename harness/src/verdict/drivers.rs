@@ -1,12 +1,13 @@
 //! What growth goes with: rounds, threads, errors or the clock.
 
 use super::growth::{Repeating, View};
-use crate::books::{Amount, Books};
+use crate::books::{Amount, Books, RoundBook};
 
 /// What happened between two measured rounds, step by step as the series'.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Happened {
-    /// Threads created; empty where none were in any round.
+    /// Threads that came and were gone again; empty where there were none in any
+    /// round. What a thread keeps while it lives is no loss.
     pub(super) threads: Vec<i64>,
     /// Errors reported, a failed round counting as one at least; empty where there
     /// were none in any round.
@@ -20,10 +21,19 @@ impl Happened {
     pub(super) fn from(books: &Books, base: usize) -> Self {
         let mut out = Self::default();
         for pair in books.rounds.get(base..).unwrap_or_default().windows(2) {
-            let threads = pair[1]
+            let created = pair[1]
                 .threads_created
                 .saturating_sub(pair[0].threads_created);
-            out.threads.push(i64::try_from(threads).unwrap_or(i64::MAX));
+            let alive = |round: &RoundBook| {
+                let gauges = round.gauges.as_ref()?;
+                i64::try_from(gauges.threads).ok()
+            };
+            let stayed = match (alive(&pair[0]), alive(&pair[1])) {
+                (Some(before), Some(after)) => after.saturating_sub(before),
+                _ => 0,
+            };
+            let created = i64::try_from(created).unwrap_or(i64::MAX);
+            out.threads.push(created.saturating_sub(stayed).max(0));
             let errors = pair[1].errors.max(u64::from(pair[1].failed.is_some()));
             out.errors.push(i64::try_from(errors).unwrap_or(i64::MAX));
             let seconds = pair[1].at_seconds - pair[0].at_seconds;

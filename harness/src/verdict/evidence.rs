@@ -30,6 +30,8 @@ pub(super) struct Evidence<'a> {
     pub(super) queue: Queue,
     pub(super) resident: Resident,
     pub(super) dwell: Option<Dwell>,
+    /// Threads that came with the rounds and were gone after idling.
+    late_threads: i64,
     notes: Vec<Note>,
 }
 
@@ -60,6 +62,7 @@ impl<'a> Evidence<'a> {
             queue: backlog::judge(books, settings),
             resident,
             dwell: dwell(books, settings),
+            late_threads: 0,
             notes: Vec::new(),
             ledger,
         };
@@ -101,6 +104,9 @@ impl<'a> Evidence<'a> {
             );
             match outcome {
                 Outcome::Leak(growth) if self.went_late(of, &values, growth.total) => {
+                    if layer == Layer::Threads {
+                        self.late_threads = growth.total.blocks;
+                    }
                     self.notes.push(Note {
                         class: Some(Class::Dwell),
                         layer: Some(layer),
@@ -245,13 +251,22 @@ impl<'a> Evidence<'a> {
                 i128::from(finding.total.blocks) * i128::from(each)
             })
             .sum();
+        // The C library keeps the stacks of some threads that are gone, and a
+        // record with each, for threads to come.
+        let keeps = keeps
+            + i128::from(self.late_threads) * i128::from(self.settings.ended_thread_keeps_bytes);
         let leaked: i128 = self
             .leaks
             .leaks
             .iter()
             .map(|f| i128::from(f.total.bytes))
             .sum();
-        if !self.handles.is_empty() && leaked <= keeps {
+        if keeps > 0 && leaked <= keeps {
+            let keeper = if self.handles.is_empty() {
+                "the stacks of threads that are gone"
+            } else {
+                "the lost handles"
+            };
             for finding in std::mem::take(&mut self.leaks.leaks) {
                 self.notes.push(Note {
                     class: Some(Class::Leak),
@@ -259,7 +274,7 @@ impl<'a> Evidence<'a> {
                     phase: Some(finding.phase),
                     amount: finding.total,
                     sentence: format!(
-                        "{}; small enough to be what the lost handles keep",
+                        "{}; small enough to be what {keeper} keep",
                         finding.sentence
                     ),
                 });
@@ -575,11 +590,12 @@ impl<'a> Evidence<'a> {
             .books
             .rounds
             .iter()
+            // Memory that was asked for and never touched is not used; nor are
+            // file pages, which the kernel takes back, or the ledger's own.
             .filter_map(|round| {
-                Some((
-                    round.gauges.as_ref()?.rss_peak.max(round.peak_bytes),
-                    round.round,
-                ))
+                let gauges = round.gauges.as_ref()?;
+                let others = gauges.rss_file.saturating_add(self.books.health.own_bytes);
+                Some((gauges.rss_peak.saturating_sub(others), round.round))
             })
             .max_by_key(|(peak, round)| (*peak, std::cmp::Reverse(*round)))?;
         (peak.0 > limit).then(|| {

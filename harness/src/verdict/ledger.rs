@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::Settings;
 use super::drivers::{self, Happened};
 use super::finding::Driver;
-use super::growth::{self, Course, Repeating, View};
-use crate::books::{Amount, Books, Layer};
+use super::growth::{self, Climb, Course, Repeating, View};
+use crate::books::{Amount, Books, Layer, ProbeKind};
 
 /// What the ledger says of every series.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl<'a> Ledger<'a> {
             ..Self::default()
         };
         ledger.gather(books);
-        let exact_only = mostly_unsettled(books, warmup);
+        let exact_only = mostly_unsettled(books, warmup) && !idling_returned_nothing(books);
         let happened = std::mem::take(&mut ledger.happened);
         let judged = |row: &Row<'_>, born: &[Amount]| {
             outcome(
@@ -302,6 +302,14 @@ pub(super) fn mostly_unsettled(books: &Books, warmup: usize) -> bool {
     unsettled * 2 > measured.len()
 }
 
+/// Whether the workload was left alone, and what was alive is alive still: then
+/// what the rounds left did not only wait for its release.
+fn idling_returned_nothing(books: &Books) -> bool {
+    let mut idle = books.probes.iter().filter(|p| p.kind == ProbeKind::Idle);
+    idle.next()
+        .is_some_and(|probe| probe.live_after.bytes >= probe.live_before.bytes)
+}
+
 fn add(sum: &mut [Amount], values: &[Amount]) {
     for (sum, value) in sum.iter_mut().zip(values) {
         *sum += *value;
@@ -416,7 +424,42 @@ pub(super) fn outcome(
             Outcome::Below(earlier + growth.total)
         };
     }
-    series.uneven(settings, exact_only)
+    let outcome = series.uneven(settings, exact_only);
+    if layer.is_counted() {
+        let counts: Vec<i64> = values.iter().map(|value| value.blocks).collect();
+        return climbing(&counts, outcome);
+    }
+    outcome
+}
+
+/// What a count does that goes up and down, and up in the long run: it has no
+/// survivors that could tell which of it stays.
+fn climbing(counts: &[i64], judged: Outcome) -> Outcome {
+    let (Some(first), Some(last)) = (counts.first(), counts.last()) else {
+        return judged;
+    };
+    let n = counts.len().saturating_sub(1);
+    let total = Amount::new(0, last.saturating_sub(*first));
+    match (judged, growth::climb(counts)) {
+        (Outcome::Flat | Outcome::Stopped { .. } | Outcome::Unclear { .. }, Climb::Steady) => {
+            Outcome::Leak(Growth {
+                driver: Driver::Unknown,
+                per_driver: None,
+                also_fits: Vec::new(),
+                start: 0,
+                steps: n,
+                total,
+                constant: false,
+                by_live: true,
+            })
+        }
+        (Outcome::Flat | Outcome::Stopped { .. }, Climb::Perhaps) => Outcome::Unclear {
+            total,
+            more: u32::try_from(n).unwrap_or(u32::MAX),
+            slowing: false,
+        },
+        (judged, _) => judged,
+    }
 }
 
 struct Steps<'a> {

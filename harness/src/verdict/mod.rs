@@ -52,8 +52,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use class::Class;
-pub(crate) use fingerprint::normalised as normalised_site;
 pub use finding::{Confirmation, Driver, Finding, ItemLoss, Note, SEVERAL_PHASES};
+pub(crate) use fingerprint::normalised as normalised_site;
 pub use next::{Step, next_step};
 pub use releases::{Mismatch, Releases, releases, unmatched_releases};
 pub use settings::Settings;

@@ -16,7 +16,7 @@ use crate::books::{Books, Ending, ProbeKind};
 pub enum Step {
     /// It is decided, or nothing left to try can change it.
     Stop,
-    /// Run so many rounds more.
+    /// Run so many rounds more, and forget what was tried so far.
     MoreRounds {
         /// How many.
         rounds: u32,
@@ -31,15 +31,17 @@ pub enum Step {
 ///
 /// Rounds come before probes, because a probe disturbs the rounds after it;
 /// among probes, the order is from the least disturbing: idling, draining,
-/// trimming, replaying. A probe is asked for only where it can change the
-/// verdict, only if [`Settings::probes`] has it, and once; so the answer is
-/// [`Step::Stop`] after at most `max_rounds` rounds and four probes.
+/// trimming, replaying. After idling, which disturbs nothing, more rounds may be
+/// asked for: what was tried before them is to be forgotten. A probe is asked for
+/// only where it can change the verdict, only if [`Settings::probes`] has it, and
+/// once; so the answer is [`Step::Stop`] in the end, after `max_rounds` rounds at most.
 pub fn next_step(books: &Books, settings: &Settings) -> Step {
     if books.ending != Ending::Completed || !books.health.attached || books.health.lost > 0 {
         return Step::Stop;
     }
     let evidence = Evidence::gather(books, settings);
-    if books.probes.is_empty()
+    // Idling disturbs no later round; it can show that more of them are needed.
+    if books.probes.iter().all(|p| p.kind == ProbeKind::Idle)
         && let Some((wanted, because)) = more_rounds(&evidence)
     {
         let ended = u32::try_from(books.rounds.len()).unwrap_or(u32::MAX);
@@ -131,10 +133,12 @@ fn more_rounds(evidence: &Evidence<'_>) -> Option<(u32, String)> {
             .resident
             .growing
             .iter()
-            .find(|growing| growing.too_few)
+            .find(|growing| growing.too_few || steps < settings.confirm_rounds)
             .map(|growing| {
                 (
-                    settings.gauge_even_rounds.saturating_sub(steps).max(2),
+                    steps
+                        .min(settings.confirm_rounds.saturating_sub(steps))
+                        .max(2),
                     format!(
                         "{} memory grows and no ledger explains it so far",
                         growing.layer

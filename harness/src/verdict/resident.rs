@@ -132,7 +132,11 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
         if theirs.saturating_mul(2) >= total {
             growing.found.maps = maps;
             growing.found.witness = Some(Confirmation::MappingsGrow);
-        } else if trims.is_some_and(|trim| trim.returned.saturating_mul(4) < total) {
+        } else if trims.is_some_and(|trim| {
+            // What a trim returns need not be of this growth; what it leaves is.
+            let left = total.saturating_sub(trim.returned.max(0));
+            trim.returned.saturating_mul(2) < total && left >= signed(settings.gauge_floor_bytes)
+        }) {
             growing.found.witness = Some(Confirmation::OutlastsTrim);
         }
         let explained = (allocator_has_it && growing.found.maps.is_empty()) || trim_returned_it;

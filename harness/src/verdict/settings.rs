@@ -61,6 +61,9 @@ pub struct Settings {
     /// A lost handle may keep so many bytes of heap (the library's own record
     /// of it); more is a leak of its own, beside the handle's.
     pub handle_keeps_bytes: u64,
+    /// The C library may keep so many bytes of heap for a thread that is gone,
+    /// with its stack, for one to come (glibc: 288).
+    pub ended_thread_keeps_bytes: u64,
 }
 
 impl Default for Settings {
@@ -84,6 +87,7 @@ impl Default for Settings {
             gauge_rounds: 24,
             backlog_floor_bytes: 256 << 10,
             handle_keeps_bytes: 64 << 10,
+            ended_thread_keeps_bytes: 512,
         }
     }
 }

@@ -611,6 +611,58 @@ fn a_thread_pool_that_grows_and_stops_is_a_cache() {
 }
 
 #[test]
+fn what_the_threads_of_a_pool_keep_is_no_leak_per_thread() {
+    let threads = |round: u64| 3 + 2 * round.min(7);
+    let mut program = Program::new(2, 26);
+    program.keeps(RustHeap, "unattributed", |round| match round {
+        1..=7 => (2 * 3_200, 2),
+        _ => (0, 0),
+    });
+    program.threads_created = (1..=26).map(threads).collect();
+    program.gauges = (1..=26)
+        .map(|round| Gauges {
+            rss_anon: 2 << 20,
+            threads: threads(round),
+            fds: 5,
+            ..Gauges::default()
+        })
+        .collect();
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Cache, "{}", verdict.sentence);
+}
+
+/// Descriptors after each round: 5, one lost per round, and 0 to 6 that come and go.
+fn fluctuating_descriptors(rounds: u64, lost: u64) -> Books {
+    let mut program = Program::new(1, rounds as u32);
+    program.gauges = (1..=rounds)
+        .map(|round| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3,
+            fds: 5 + lost * round + (round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % 7,
+            ..Gauges::default()
+        })
+        .collect();
+    program.books()
+}
+
+#[test]
+fn a_descriptor_lost_among_a_fluctuating_number_is_found_with_more_rounds() {
+    let few = fluctuating_descriptors(17, 1);
+    assert_eq!(verdict(&few).class, Class::Inconclusive);
+    assert!(matches!(
+        next_step(&few, &Settings::default()),
+        Step::MoreRounds { .. }
+    ));
+    let many = verdict(&fluctuating_descriptors(60, 1));
+    assert_eq!(many.class, Class::HandleLeak, "{}", many.sentence);
+    for rounds in 9..=80 {
+        let verdict = verdict(&fluctuating_descriptors(rounds, 0));
+        assert!(verdict.class != Class::HandleLeak, "{}", verdict.sentence);
+    }
+    assert_eq!(verdict(&fluctuating_descriptors(60, 0)).class, Class::Clean);
+}
+
+#[test]
 fn a_refused_release_is_the_cause_of_its_leak() {
     let refusals = |n: u32| -> Vec<Refusal> {
         (1..=n)
@@ -693,6 +745,47 @@ fn releases_that_cannot_keep_up_are_a_backlog() {
             .sentence
             .contains("released more slowly than it is allocated")
     );
+}
+
+#[test]
+fn the_stacks_of_threads_that_end_late_are_no_leak_beside_their_backlog() {
+    let mut program = Program::new(1, 12);
+    program.keeps(NativeHeap, "unattributed", |_| (288, 1));
+    program.gauges = (1..=12)
+        .map(|n| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3 + n,
+            fds: 5,
+            ..Gauges::default()
+        })
+        .collect();
+    let mut books = program.books();
+    books.series.push(crate::books::Series {
+        layer: RustHeap,
+        phase: "dealloc".to_owned(),
+        live: (1..=12).map(|n| Amount::new(n << 22, n)).collect(),
+    });
+    let before = books.rounds[11].gauges.expect("gauges");
+    let native = Amount::new(12 * 288, 12);
+    books.probes.push(Probe {
+        kind: ProbeKind::Idle,
+        seconds: 4.0,
+        live_before: native + Amount::new(12 << 22, 12),
+        live_after: native,
+        before: Some(before),
+        after: Some(Gauges {
+            threads: 3,
+            ..before
+        }),
+    });
+    let verdict = verdict(&books);
+    assert_eq!(verdict.class, Class::Backlog, "{}", verdict.sentence);
+    let kept = "what the stacks of threads that are gone keep";
+    let told = verdict
+        .notes
+        .iter()
+        .any(|note| note.sentence.contains(kept));
+    assert!(told, "{:?}", verdict.notes);
 }
 
 fn queue(waiting: &[u64], items: u64, bytes_each: u64) -> Vec<QueueSample> {
@@ -790,6 +883,21 @@ fn a_peak_above_the_limit_is_a_ceiling_also_if_nobody_killed_it() {
     assert_eq!(verdict(&books).class, Class::Ceiling);
     books.limit_bytes = Some(4 << 20);
     assert_eq!(verdict(&books).class, Class::Clean);
+}
+
+#[test]
+fn memory_that_is_asked_for_and_not_touched_passes_no_limit() {
+    let mut books = Program::new(1, 6).books();
+    books.limit_bytes = Some(64 << 20);
+    for round in &mut books.rounds {
+        round.peak_bytes = 1 << 30;
+    }
+    assert_eq!(verdict(&books).class, Class::Clean);
+    for round in &mut books.rounds {
+        let gauges = round.gauges.as_mut().expect("gauges");
+        (gauges.rss_peak, gauges.rss_file) = (70 << 20, 10 << 20);
+    }
+    assert_eq!(verdict(&books).class, Class::Clean, "file pages are none");
 }
 
 #[test]
@@ -953,6 +1061,28 @@ fn mappings_that_no_ledger_books_are_unexplained_growth_with_two_witnesses() {
 }
 
 #[test]
+fn a_trim_that_returns_less_than_half_of_the_growth_is_a_witness() {
+    let mut books = resident(|round| (8 << 20) + round * (1 << 20), 12);
+    books.probes = vec![trim(&books, 16 << 20)];
+    assert_eq!(verdict(&books).class, Class::UnexplainedGrowth);
+    books.probes = vec![trim(&books, 14 << 20)];
+    assert!(verdict(&books).class.passes(), "the trim explains it");
+}
+
+#[test]
+fn a_gauge_that_grows_is_watched_for_as_long_as_a_leak() {
+    let growing = |rounds| resident(|round| (8 << 20) + round * (2 << 20), rounds);
+    assert!(matches!(
+        next_step(&growing(10), &Settings::default()),
+        Step::MoreRounds { .. }
+    ));
+    assert_eq!(
+        next_step(&growing(26), &Settings::default()),
+        Step::Probe(ProbeKind::Trim)
+    );
+}
+
+#[test]
 fn file_pages_never_fail() {
     let mut books = Program::new(1, 12).books();
     for (at, round) in books.rounds.iter_mut().enumerate() {
@@ -1011,6 +1141,54 @@ fn an_adaptive_run_lets_a_leak_prove_itself() {
         ..settings
     };
     assert_eq!(next_step(&leak(8), &fixed), Step::Stop);
+}
+
+#[test]
+fn idling_that_shows_growth_to_be_unclear_asks_for_more_rounds() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "synthesis", |round| {
+        let blocks = i64::from(round.wrapping_mul(2_654_435_761) >> 29) + 1;
+        (96 * blocks, blocks)
+    });
+    let mut books = program.books();
+    let unclear = |step: &Step| matches!(step, Step::MoreRounds { because, .. } if because.contains("still grows"));
+    let live = books.series[0].live[7];
+    for (kind, asks) in [(ProbeKind::Idle, true), (ProbeKind::Trim, false)] {
+        books.probes = vec![Probe {
+            kind,
+            seconds: 1.0,
+            live_before: live,
+            live_after: live,
+            before: None,
+            after: None,
+        }];
+        let step = next_step(&books, &Settings::default());
+        assert_eq!(unclear(&step), asks, "{step:?}");
+    }
+}
+
+#[test]
+fn books_that_never_settle_show_a_leak_that_idling_does_not_return() {
+    let mut program = Program::new(1, 30);
+    program.keeps(RustHeap, "unattributed", |round| {
+        let blocks = 30 + i64::from(round.wrapping_mul(2_654_435_761) >> 28);
+        (100 * blocks, blocks)
+    });
+    let mut books = program.books();
+    for round in &mut books.rounds {
+        round.settle.settled = false;
+    }
+    assert_eq!(verdict(&books).class, Class::Inconclusive);
+    let live = books.series[0].live[29];
+    books.probes.push(Probe {
+        kind: ProbeKind::Idle,
+        seconds: 2.0,
+        live_before: live,
+        live_after: live + Amount::new(4_000, 40),
+        before: None,
+        after: None,
+    });
+    assert_eq!(verdict(&books).class, Class::Leak);
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub fn work() {
             });
         }
     });
+    super::wait_for_threads();
 }
 
 fn one_thread() {

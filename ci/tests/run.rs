@@ -38,10 +38,10 @@ fn class(run: &serde_json::Value) -> &str {
     run["verdict"]["class"].as_str().unwrap()
 }
 
-/// Twelve rounds of `body`, with a moment between them.
+/// Twelve rounds of `body`, with a moment after each.
 fn rounds(body: &str) -> String {
     format!(
-        "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do {body}; sleep 0.05; echo round $i done; done; sleep 0.2"
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do {body}; echo round $i done; sleep 0.05; done; sleep 0.2"
     )
 }
 

@@ -264,7 +264,9 @@ pub struct MapSeries {
 }
 
 /// Who made a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum MapKind {
     /// The allocator: the program break, an arena.

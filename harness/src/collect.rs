@@ -1,6 +1,7 @@
 //! From what the ledger and the sampler hold to [`Books`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tidegate_hook::{Account, Counters, HookLayer, Ledger, Sites, Snapshot};
 
@@ -9,6 +10,7 @@ use crate::books::{
     Settle, Survivors, UNATTRIBUTED,
 };
 use crate::explain::{Booked, Recorder, Stacks};
+use crate::maps::Maps;
 use crate::sampler::Found;
 use crate::scenario::Plan;
 
@@ -24,6 +26,7 @@ pub(crate) struct Collector {
     pub final_settle: Option<Settle>,
     pub unreadable: BTreeSet<String>,
     by_stack: Recorder,
+    maps: Maps,
 }
 
 /// A round that has ended and settled.
@@ -47,6 +50,7 @@ impl Collector {
             final_settle: None,
             unreadable: BTreeSet::new(),
             by_stack: Recorder::default(),
+            maps: Maps::default(),
         }
     }
 
@@ -112,6 +116,8 @@ impl Collector {
         });
         self.allocated_before = allocated;
         self.by_stack.add_round(self.booked(ended.snapshot));
+        let processes: BTreeSet<u32> = ended.snapshot.processes.iter().map(|p| p.pid).collect();
+        self.maps.round_ended(processes.into_iter());
         self.live.push(live);
     }
 
@@ -134,6 +140,7 @@ impl Collector {
             final_settle: self.final_settle,
             probes: self.probes.clone(),
             queue: found.map(|found| found.queue.clone()).unwrap_or_default(),
+            maps: self.maps.series(),
             queue_design: self.plan.queue,
             limit_bytes: self.plan.limit_bytes,
             health: self.health(snapshot, found),
@@ -292,9 +299,21 @@ impl Collector {
 /// Reads the books. Those of processes that have ended are closed first: what a
 /// process leaves behind when it ends is not memory any more. The workload itself
 /// is spared, its books are read after its end too.
+///
+/// A process that ends while it moves counts is caught at it until its books are
+/// closed, so that is tried again for a while.
 pub(crate) fn read_books(ledger: &Ledger) -> Snapshot {
-    ledger.close_ended();
-    ledger.snapshot()
+    const TRIES: u32 = 20;
+    let mut snapshot = Snapshot::default();
+    for _ in 0..TRIES {
+        ledger.close_ended();
+        snapshot = ledger.snapshot();
+        if snapshot.moving == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    snapshot
 }
 
 /// For each process the last slot that it took, because a process that executes

@@ -59,6 +59,7 @@ mod folder;
 mod gauges;
 mod limit;
 mod machine;
+mod maps;
 mod phase;
 mod program;
 mod report;

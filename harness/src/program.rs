@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use regex::bytes::Regex;
 use tidegate_hook::{Capacity, Ledger, Snapshot};
 
-use crate::books::{Amount, Ending, LimitKind, Settle};
+use crate::books::{Ending, LimitKind, Settle};
 use crate::collect::{Collector, EndedRound, read_books};
 use crate::error::{Error, failed_to};
 use crate::folder::RunFolder;
@@ -337,8 +337,12 @@ impl Watch<'_> {
         Ok(status.is_some())
     }
 
-    /// Waits for the books of the rounds so far to stand still, and enters the
-    /// round. Returns the number of the next round if that ended meanwhile.
+    /// Enters a round as the books stood at its end. Returns the number of the next
+    /// round if that ended meanwhile.
+    ///
+    /// What the round still releases is waited for as long as the next one has borne
+    /// nothing: from then on a release may be the next round's doing, which replaces
+    /// what this one left.
     ///
     /// A round during whose settling the program ends is not entered: what the end
     /// of a process gives back (destructors of statics) is not what its rounds do.
@@ -351,19 +355,24 @@ impl Watch<'_> {
         let before = self.collector.live_until(&snapshot, round);
         let mut still_since = Instant::now();
         let mut next = None;
-        while next.is_none() && still_since.elapsed() < quiet && begun.elapsed() < at_most {
+        let mut goes_on = self.has_borne_since(&snapshot, round);
+        while !goes_on && still_since.elapsed() < quiet && begun.elapsed() < at_most {
             next = ended.recv_timeout(Duration::from_millis(1)).ok();
             let now = read_books(self.ledger);
-            if self.traffic_until(&now, round) != self.traffic_until(&snapshot, round) {
-                still_since = Instant::now();
+            goes_on = next.is_some() || self.has_borne_since(&now, round);
+            if !goes_on {
+                let moved = |at| self.collector.traffic_until(at, round);
+                if moved(&now) != moved(&snapshot) {
+                    still_since = Instant::now();
+                }
+                snapshot = now;
             }
-            snapshot = now;
         }
         if next.is_none() && self.is_gone()? {
             return Ok(ended.try_recv().ok());
         }
         let settle = Settle {
-            settled: still_since.elapsed() >= quiet.min(Duration::from_millis(2)),
+            settled: goes_on || still_since.elapsed() >= quiet,
             seconds: begun.elapsed().as_secs_f64(),
             before,
             after: self.collector.live_until(&snapshot, round),
@@ -380,8 +389,10 @@ impl Watch<'_> {
         Ok(next)
     }
 
-    /// What was ever allocated and released of the blocks that these rounds bore.
-    fn traffic_until(&self, snapshot: &Snapshot, round: u32) -> (Amount, Amount) {
-        self.collector.traffic_until(snapshot, round)
+    /// Whether a later round than this one has borne a block.
+    fn has_borne_since(&self, snapshot: &Snapshot, round: u32) -> bool {
+        let (all, _) = self.collector.traffic_until(snapshot, u32::MAX);
+        let (until, _) = self.collector.traffic_until(snapshot, round);
+        all != until
     }
 }

@@ -100,7 +100,8 @@ pub(super) fn finding(
             .map(|round| round.round)
     };
 
-    let returned = growth.by_live && came_back(books, row, growth.start, growth.total);
+    let returned = growth.by_live
+        && (came_back(books, row, growth.start, growth.total) || comes_back_in_order(row));
 
     let mut born_in: BTreeSet<u32> = (growth.start..ledger.steps)
         .filter(|step| row.born.get(*step).is_some_and(|left| left.blocks > 0))
@@ -205,6 +206,29 @@ pub(super) fn came_back(books: &Books, row: &Row<'_>, start: usize, total: Amoun
         && total.bytes > 0
         && i128::from(left.bytes) * 2 < i128::from(total.bytes)
         && i128::from(returned_late(books).bytes) * 2 >= i128::from(total.bytes)
+}
+
+/// Whether what grows is a queue of things that wait for their release: live
+/// memory rose in the first third of the rounds too, all that those rounds bore is
+/// gone, and what it grew by is what the last rounds bore.
+///
+/// A structure that each round builds anew and larger has blocks of the last round
+/// alone.
+fn comes_back_in_order(row: &Row<'_>) -> bool {
+    let born = &row.born;
+    let third = born.len() / 3;
+    let at = |step: usize| row.values.get(step).map_or(0, |value| value.blocks);
+    let total = at(born.len()).saturating_sub(at(0));
+    if row.layer.is_counted() || third < 2 || total <= 0 {
+        return false;
+    }
+    let blocks = |part: &[Amount]| part.iter().map(|left| left.blocks).sum::<i64>();
+    let (left, last) = (blocks(born), blocks(&born[born.len() - 1..]));
+    at(third).saturating_sub(at(0)).saturating_mul(6) >= total
+        && blocks(&born[..third]) == 0
+        && blocks(&born[born.len() - third..]).saturating_mul(2) >= left
+        && left.saturating_mul(2) >= total
+        && last.saturating_mul(2) < left
 }
 
 /// What came back in the long waits after the last round.

@@ -503,7 +503,9 @@ impl Steps<'_> {
                 .find_map(|born| {
                     let found = growth::repeating(born, view)?;
                     // Three additions are enough where live memory shows them too.
-                    let enough = found.proven || (found.period > 1 && self.blocks_never_fall());
+                    let covers = 2 * (born.len() - found.start) >= born.len();
+                    let enough =
+                        found.proven || (found.period > 1 && covers && self.blocks_never_fall());
                     let goes_on = found.period > 1 || self.last_rounds_hold(born.len());
                     (enough && goes_on && self.live_agrees(born, found.start, found.period))
                         .then_some((found, *born))

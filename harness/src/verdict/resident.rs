@@ -103,13 +103,14 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
         .max()
         .unwrap_or(0);
     let live: Vec<i64> = ledger.heap().iter().map(|a| a.bytes.max(0)).collect();
+    // A block that is live and was never touched explains what becomes resident in it.
     let gap: Vec<i64> = anon
         .iter()
         .zip(&live)
-        .map(|(r, l)| r.saturating_sub(*l))
+        .map(|(r, l)| r.saturating_sub(*l).max(0))
         .collect();
 
-    out.kept = kept(books, &gap, peak_live, settings);
+    out.kept = kept(books, ledger, &gap, peak_live, settings);
 
     // Resident memory that was live at some time is explained: the allocator keeps it.
     let explained = peak_live
@@ -139,7 +140,7 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
         }) {
             growing.found.witness = Some(Confirmation::OutlastsTrim);
         }
-        let explained = (allocator_has_it && growing.found.maps.is_empty()) || trim_returned_it;
+        let explained = (allocator_has_it && growing.found.witness.is_none()) || trim_returned_it;
         if !explained {
             out.growing.push(growing.found);
         }
@@ -245,8 +246,19 @@ fn grown_maps(
     (names, theirs, allocators)
 }
 
-fn kept(books: &Books, gap: &[i64], peak_live: i64, settings: &Settings) -> Option<Kept> {
-    let bytes = *gap.last()?;
+fn kept(
+    books: &Books,
+    ledger: &Ledger<'_>,
+    gap: &[i64],
+    peak_live: i64,
+    settings: &Settings,
+) -> Option<Kept> {
+    // Mappings that the workload made and holds are nothing that an allocator keeps.
+    let mapped = ledger.layers.iter().find(|row| row.layer == Layer::Anon);
+    let mapped = mapped
+        .and_then(|row| row.values.last())
+        .map_or(0, |a| a.bytes);
+    let bytes = gap.last()?.saturating_sub(mapped.max(0));
     let floor = resident_floor(peak_live, settings);
     if (bytes as f64) < floor {
         return None;

@@ -748,6 +748,28 @@ fn releases_that_cannot_keep_up_are_a_backlog() {
 }
 
 #[test]
+fn a_queue_of_releases_that_nobody_waits_for_is_a_backlog_by_the_rounds_that_are_gone() {
+    // Ten blocks a round; each waits for a while that is a third of its round's number.
+    let mut program = Program::new(2, 26);
+    for round in 1..=26 {
+        for n in 0..10 {
+            let waits = (round + n % 3) / 2 + 1;
+            program.block(RustHeap, "dealloc", round, round + waits, 50_000, 1);
+        }
+    }
+    let late = verdict(&program.books());
+    assert_eq!(late.class, Class::Backlog, "{}", late.sentence);
+    // What each round builds anew and larger is no queue.
+    let mut program = Program::new(2, 26);
+    program.rolls(RustHeap, "index", |round| {
+        let blocks = i64::from(100 * round + (round.wrapping_mul(2_654_435_761) >> 28));
+        (80 * blocks, blocks)
+    });
+    let rebuilt = verdict(&program.books());
+    assert_eq!(rebuilt.class, Class::Leak, "{}", rebuilt.sentence);
+}
+
+#[test]
 fn the_stacks_of_threads_that_end_late_are_no_leak_beside_their_backlog() {
     let mut program = Program::new(1, 12);
     program.keeps(NativeHeap, "unattributed", |_| (288, 1));
@@ -989,6 +1011,38 @@ fn resident_memory_above_live_is_explained_by_a_trim() {
     assert_eq!(next_step(&books, &Settings::default()), Step::Stop);
     books.probes = vec![trim(&books, 800 << 20)];
     assert_eq!(verdict(&books).class, Class::Fragmentation);
+}
+
+#[test]
+fn mappings_that_are_booked_and_held_are_nothing_that_an_allocator_keeps() {
+    let mut books = resident(|_| 60 << 20, 8);
+    books.series.push(crate::books::Series {
+        layer: Layer::Anon,
+        phase: "unattributed".to_owned(),
+        live: vec![Amount::new(48 << 20, 1); 8],
+    });
+    books.probes = vec![trim(&books, 59 << 20)];
+    assert_eq!(verdict(&books).class, Class::Clean);
+}
+
+#[test]
+fn a_block_that_is_touched_little_by_little_is_no_growth() {
+    let mut program = Program::new(1, 26);
+    program.block(RustHeap, "unattributed", 1, FOR_EVER, 96 << 20, 1);
+    program.gauges = (0..26)
+        .map(|n| Gauges {
+            rss_anon: (8 << 20) + n * (2 << 20),
+            threads: 3,
+            fds: 5,
+            ..Gauges::default()
+        })
+        .collect();
+    let mut books = program.books();
+    books
+        .rounds
+        .iter_mut()
+        .for_each(|round| round.peak_bytes = 96 << 20);
+    assert_eq!(verdict(&books).class, Class::Clean);
 }
 
 #[test]

@@ -556,7 +556,8 @@ impl Steps<'_> {
     /// Where the number of blocks never falls, nothing hides it: then live
     /// memory must show the same pattern itself. Unless every measured round left
     /// the same behind: no window of recent rounds reaches back to all of them, so
-    /// a block that comes and goes beside them may blur what live memory shows.
+    /// blocks that come and go beside them may blur what live memory shows, and
+    /// only the whole span must agree.
     fn live_agrees(&self, born: &[Amount], start: usize, period: usize) -> bool {
         let (end, n) = (born.len(), self.live.len());
         let all_rounds = start == 0 && period == 1;
@@ -580,7 +581,11 @@ impl Steps<'_> {
         };
         let (lowest, _) = self.values.get(end..).map_or((i64::MIN, 0), blocks);
         let length = end.saturating_sub(start);
-        let spans = [length, length / 2, length / 4];
+        let spans = if all_rounds {
+            vec![length]
+        } else {
+            vec![length, length / 2, length / 4]
+        };
         spans
             .into_iter()
             .filter(|span| *span >= period.max(2))

@@ -40,9 +40,7 @@ fn class(run: &serde_json::Value) -> &str {
 
 /// Twenty rounds of `body`, with a moment after each.
 fn rounds(body: &str) -> String {
-    format!(
-        "for i in $(seq 20); do {body}; echo round $i done; sleep 0.05; done; sleep 0.2"
-    )
+    format!("for i in $(seq 20); do {body}; echo round $i done; sleep 0.05; done; sleep 0.2")
 }
 
 #[test]

@@ -30,7 +30,7 @@
 //!
 //! # Phases and items
 //!
-//! [`phase`] names a part of a round and [`item`] the unit of work (for a prover,
+//! [`phase()`] names a part of a round and [`item`] the unit of work (for a prover,
 //! the partition); [`PhaseLayer`] takes both from `tracing` spans. [`Place::carry`]
 //! takes them along to another thread. With items named,
 //! [`Run::assert_releases_match`] demands that for each item and phase as many

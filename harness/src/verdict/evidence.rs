@@ -657,7 +657,7 @@ impl<'a> Evidence<'a> {
             ));
         }
         for growing in &self.resident.growing {
-            if !growing.too_few && growing.witness.is_none() {
+            if !growing.too_few && growing.witness.is_none() && !growing.by_allocator {
                 missing.push(format!(
                     "{}, and no second witness (a trim probe, the mappings) was heard",
                     growing.sentence(self.ledger.steps)

@@ -209,26 +209,31 @@ pub(super) fn came_back(books: &Books, row: &Row<'_>, start: usize, total: Amoun
 }
 
 /// Whether what grows is a queue of things that wait for their release: live
-/// memory rose in the first third of the rounds too, all that those rounds bore is
-/// gone, and what it grew by is what the last rounds bore.
+/// memory rises from the first sixth of the rounds on and still does, hardly a byte
+/// of what those first rounds bore is left, and the rounds after them bore what it
+/// grew by. (A window of the last rounds rises at first, and then no more.)
 ///
 /// A structure that each round builds anew and larger has blocks of the last round
 /// alone.
 fn comes_back_in_order(row: &Row<'_>) -> bool {
-    let born = &row.born;
-    let third = born.len() / 3;
-    let at = |step: usize| row.values.get(step).map_or(0, |value| value.blocks);
-    let total = at(born.len()).saturating_sub(at(0));
-    if row.layer.is_counted() || third < 2 || total <= 0 {
+    let (born, n) = (&row.born, row.born.len());
+    let early = n / 6;
+    if row.layer.is_counted() || early < 2 || row.values.len() != n + 1 {
         return false;
     }
-    let blocks = |part: &[Amount]| part.iter().map(|left| left.blocks).sum::<i64>();
-    let (left, last) = (blocks(born), blocks(&born[born.len() - 1..]));
-    at(third).saturating_sub(at(0)).saturating_mul(6) >= total
-        && blocks(&born[..third]) == 0
-        && blocks(&born[born.len() - third..]).saturating_mul(2) >= left
-        && left.saturating_mul(2) >= total
-        && last.saturating_mul(2) < left
+    let total = row.values[n] - row.values[0];
+    let bytes = |part: &[Amount]| part.iter().map(|left| i128::from(left.bytes)).sum::<i128>();
+    let (gone, rest) = born.split_at(early);
+    let (left, last) = (bytes(rest), bytes(&rest[rest.len() - 1..]));
+    let rose_early = i128::from((row.values[early] - row.values[0]).bytes);
+    let rose_late = i128::from((row.values[n] - row.values[n / 2]).bytes);
+    total.blocks > 0
+        && total.bytes > 0
+        && rose_early * 2 * (n as i128) >= i128::from(total.bytes) * (early as i128)
+        && rose_late * 3 >= i128::from(total.bytes)
+        && bytes(gone) * 50 <= left
+        && left * 2 >= i128::from(total.bytes)
+        && last * 2 < left
 }
 
 /// What came back in the long waits after the last round.

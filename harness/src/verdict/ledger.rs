@@ -628,6 +628,42 @@ impl Steps<'_> {
         })
     }
 
+    /// What is left of the rounds, where three in four of them left something, the
+    /// first half of them as much as the second within a factor of two, and live
+    /// memory rose by half of it at least from the first third of the rounds to the
+    /// last: a loss below blocks that come and go and hide its every step.
+    ///
+    /// The last three rounds are left out, whose blocks may be on their way.
+    fn left_by_most_rounds(&self) -> Option<Amount> {
+        let n = self.born.len();
+        // Where the number of blocks never falls, nothing hides a step.
+        if n < 8 || self.blocks_never_fall() {
+            return None;
+        }
+        let older = &self.born[..n - 3];
+        let left: Amount = older.iter().copied().sum();
+        let with = older.iter().filter(|left| left.blocks > 0).count();
+        let sum = |part: &[Amount]| part.iter().map(|left| left.blocks).sum::<i64>();
+        let (first, second) = older.split_at(older.len() / 2);
+        let (first, second) = (sum(first), sum(second));
+        let mean = |part: &[Amount]| {
+            part.iter().map(|value| value.blocks as f64).sum::<f64>() / part.len() as f64
+        };
+        let third = self.values.len() / 3;
+        let last_third = &self.values[self.values.len() - third..];
+        // From the middle of the first third to the middle of the last.
+        let rose = 1.5 * (mean(last_third) - mean(&self.values[..third]));
+        let goes_on = older[older.len() * 3 / 4..]
+            .iter()
+            .any(|left| left.blocks > 0);
+        (with * 4 >= older.len() * 3
+            && goes_on
+            && first <= second.saturating_mul(2)
+            && second <= first.saturating_mul(2)
+            && rose * 2.0 >= left.blocks as f64)
+            .then_some(left)
+    }
+
     fn rose_since(&self, start: usize) -> Amount {
         match (self.values.get(start), self.values.last()) {
             (Some(first), Some(last)) => *last - *first,
@@ -814,6 +850,24 @@ impl Steps<'_> {
                 total: left,
                 more: more(n * 2),
                 slowing: false,
+            };
+        }
+        if let Some(left) = self.left_by_most_rounds()
+            && settings.matters(left, n)
+        {
+            let enough = n >= enough && !exact_only && growth::climb(&blocks) != Climb::No;
+            return if enough {
+                let first = self.born.iter().position(|left| left.blocks > 0);
+                Outcome::Leak(Growth {
+                    total: left,
+                    ..grown(Driver::Unknown, first.unwrap_or(0))
+                })
+            } else {
+                Outcome::Unclear {
+                    total: left,
+                    more: more(2 * n),
+                    slowing: false,
+                }
             };
         }
         if rises.is_empty() || (rises.len() <= 2 && within_noise(values, rises)) {

@@ -133,7 +133,9 @@ fn more_rounds(evidence: &Evidence<'_>) -> Option<(u32, String)> {
             .resident
             .growing
             .iter()
-            .find(|growing| growing.too_few || steps < settings.confirm_rounds)
+            .find(|growing| {
+                !growing.by_allocator && (growing.too_few || steps < settings.confirm_rounds)
+            })
             .map(|growing| {
                 (
                     steps

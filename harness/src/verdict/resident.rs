@@ -54,6 +54,9 @@ pub(super) struct Growing {
     pub(super) witness: Option<Confirmation>,
     /// Names of the mappings that grew with it.
     pub(super) maps: Vec<String>,
+    /// Whether it is the allocator's mappings that grew: explained, unless a trim
+    /// shows that the allocator has no use for it.
+    pub(super) by_allocator: bool,
 }
 
 /// Private memory that the process pays for: resident or swapped out.
@@ -121,13 +124,18 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
         .kept
         .and_then(|kept| kept.trim)
         .or_else(|| trimmed(books));
+    let (maps, theirs, allocators) = grown_maps(books, ledger.base, |kind| {
+        matches!(kind, MapKind::Anon | MapKind::Stack)
+    });
+    // So long a growth of mappings that are not malloc's is not malloc's retention.
+    let others = |total: i64| {
+        let long = usize::try_from(settings.gauge_rounds).unwrap_or(usize::MAX);
+        theirs.saturating_mul(2) >= total && ledger.steps >= 2 * long
+    };
     if let Some(mut growing) = growing(Layer::Anon, &gap, &anon, settings)
-        && (exceeds || (ledger.steps >= 12 && growing.even))
+        && (exceeds || (ledger.steps >= 12 && growing.even) || others(growing.found.total))
     {
         let total = growing.found.total;
-        let (maps, theirs, allocators) = grown_maps(books, ledger.base, |kind| {
-            matches!(kind, MapKind::Anon | MapKind::Stack)
-        });
         let allocator_has_it = allocators.saturating_mul(2) >= total;
         let trim_returned_it = trims.is_some_and(|trim| trim.returned.saturating_mul(2) >= total);
         if theirs.saturating_mul(2) >= total {
@@ -140,8 +148,8 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
         }) {
             growing.found.witness = Some(Confirmation::OutlastsTrim);
         }
-        let explained = (allocator_has_it && growing.found.witness.is_none()) || trim_returned_it;
-        if !explained {
+        growing.found.by_allocator = allocator_has_it && growing.found.witness.is_none();
+        if !trim_returned_it {
             out.growing.push(growing.found);
         }
     }
@@ -213,6 +221,7 @@ fn growing(layer: Layer, values: &[i64], whole: &[i64], settings: &Settings) -> 
             too_few: values.len() <= wide(settings.gauge_even_rounds),
             witness: None,
             maps: Vec::new(),
+            by_allocator: false,
         },
         even,
     })

@@ -119,6 +119,37 @@ fn a_leak_below_counts_that_vary_needs_more_rounds() {
 }
 
 #[test]
+fn a_loss_below_batches_that_come_early_or_late_is_a_leak() {
+    // A batch of ten waits at the end of most rounds; one of each is lost.
+    let books = |rounds: u32| {
+        let mut program = Program::new(2, rounds);
+        program
+            .keeps(NativeHeap, "unattributed", |round| match round % 11 {
+                0 => (0, 0),
+                5 => (1_400, 2),
+                _ => (700, 1),
+            })
+            .rolls(NativeHeap, "unattributed", |round| {
+                let waits = !matches!(round, 11 | 14..=16 | 20 | 25);
+                (if waits { 7_000 } else { 0 }, if waits { 10 } else { 0 })
+            });
+        program.books()
+    };
+    let found = verdict(&books(26));
+    assert_eq!(found.class, Class::Leak, "{}", found.sentence);
+    // The same batches without a loss.
+    for rounds in 10..=60 {
+        let mut program = Program::new(2, rounds);
+        program.rolls(NativeHeap, "unattributed", |round| {
+            let blocks = i64::from(round.wrapping_mul(2_654_435_761) >> 28);
+            (700 * blocks, blocks)
+        });
+        let verdict = verdict(&program.books());
+        assert!(verdict.class.passes(), "{rounds}: {}", verdict.sentence);
+    }
+}
+
+#[test]
 fn a_leak_is_exact_below_blocks_of_random_size() {
     let mut program = Program::new(2, 8);
     program
@@ -770,6 +801,20 @@ fn a_queue_of_releases_that_nobody_waits_for_is_a_backlog_by_the_rounds_that_are
 }
 
 #[test]
+fn an_index_that_outlives_the_entries_of_a_full_cache_is_a_leak_and_no_backlog() {
+    // Ten entries a round, forty at most; from then on ten records a round stay.
+    let mut program = Program::new(2, 26);
+    for round in 1..=26 {
+        program.block(RustHeap, "cache", round, round + 4, 50_000, 10);
+        if round >= 5 {
+            program.block(RustHeap, "cache", round, FOR_EVER, 240, 10);
+        }
+    }
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak, "{}", verdict.sentence);
+}
+
+#[test]
 fn the_stacks_of_threads_that_end_late_are_no_leak_beside_their_backlog() {
     let mut program = Program::new(1, 12);
     program.keeps(NativeHeap, "unattributed", |_| (288, 1));
@@ -1111,7 +1156,15 @@ fn mappings_that_no_ledger_books_are_unexplained_growth_with_two_witnesses() {
     assert!(named.sentence.contains("[anon:arena of the driver]"));
 
     books.maps[0].kind = MapKind::Allocator;
-    assert!(verdict(&books).class != Class::UnexplainedGrowth);
+    assert!(verdict(&books).class.passes(), "the allocator has it");
+    assert_eq!(
+        next_step(&books, &Settings::default()),
+        Step::Probe(ProbeKind::Trim)
+    );
+    books.probes = vec![trim(&books, 56 << 20)];
+    assert_eq!(verdict(&books).class, Class::UnexplainedGrowth);
+    books.probes = vec![trim(&books, 12 << 20)];
+    assert!(verdict(&books).class.passes(), "and gives it back");
 }
 
 #[test]
@@ -1121,6 +1174,34 @@ fn a_trim_that_returns_less_than_half_of_the_growth_is_a_witness() {
     assert_eq!(verdict(&books).class, Class::UnexplainedGrowth);
     books.probes = vec![trim(&books, 14 << 20)];
     assert!(verdict(&books).class.passes(), "the trim explains it");
+}
+
+#[test]
+fn long_growth_of_another_allocators_mappings_is_not_explained_by_what_was_live_once() {
+    let rss = |round: u64| (60 << 20) + round * (4 << 20) + (round * 7 % 5) * (3 << 20);
+    let books = |rounds: u64| {
+        let mut books = resident(rss, rounds);
+        books
+            .rounds
+            .iter_mut()
+            .for_each(|round| round.peak_bytes = 1 << 30);
+        books.maps.push(MapSeries {
+            name: "anonymous mappings".to_owned(),
+            kind: MapKind::Anon,
+            resident: (1..=rounds).map(rss).collect(),
+        });
+        books
+    };
+    let verdict = verdict(&books(60));
+    assert_eq!(
+        verdict.class,
+        Class::UnexplainedGrowth,
+        "{}",
+        verdict.sentence
+    );
+    let mut malloc = books(60);
+    malloc.maps[0].kind = MapKind::Allocator;
+    assert!(super::judge(&malloc, &Settings::default()).class.passes());
 }
 
 #[test]

@@ -29,18 +29,37 @@ pub enum Layer {
     File,
     /// Shared memory.
     Shmem,
-    /// Page-locked host memory.
+    /// Blocks that the GPU's driver took from malloc within one of its calls, for
+    /// itself. Listed apart, and never a leak of the application's.
+    DriverHeap,
+    /// Page-locked host memory that the GPU's driver made.
     Pinned,
+    /// Host memory of the application's that the GPU's driver page-locked.
+    Registered,
     /// Memory of the card.
     Device,
-    /// Memory that a pool of the card's driver has reserved.
+    /// Memory of the card that was taken from a pool, in stream order.
     DevicePool,
+    /// Memory that moves between host and card.
+    Managed,
     /// Live threads.
     Threads,
     /// Open file descriptors.
     Fds,
-    /// Contexts, streams, events, modules, graphs, pools of the GPU.
-    GpuHandles,
+    /// Contexts of the GPU.
+    GpuContexts,
+    /// Streams of the GPU.
+    GpuStreams,
+    /// Events of the GPU.
+    GpuEvents,
+    /// Modules and libraries of code on the GPU.
+    GpuModules,
+    /// Graphs and executable graphs of the GPU.
+    GpuGraphs,
+    /// Pools of the card's memory.
+    GpuPools,
+    /// Memory of another process or interface that was opened on the GPU.
+    GpuImports,
 }
 
 impl Layer {
@@ -52,18 +71,49 @@ impl Layer {
             Self::Anon => "anon",
             Self::File => "file",
             Self::Shmem => "shmem",
+            Self::DriverHeap => "driver-heap",
             Self::Pinned => "pinned",
+            Self::Registered => "registered",
             Self::Device => "device",
             Self::DevicePool => "device-pool",
+            Self::Managed => "managed",
             Self::Threads => "threads",
             Self::Fds => "fds",
-            Self::GpuHandles => "gpu-handles",
+            Self::GpuContexts => "gpu-contexts",
+            Self::GpuStreams => "gpu-streams",
+            Self::GpuEvents => "gpu-events",
+            Self::GpuModules => "gpu-modules",
+            Self::GpuGraphs => "gpu-graphs",
+            Self::GpuPools => "gpu-pools",
+            Self::GpuImports => "gpu-imports",
         }
     }
 
     /// Whether this layer counts things rather than bytes.
     pub const fn is_counted(self) -> bool {
-        matches!(self, Self::Threads | Self::Fds | Self::GpuHandles)
+        matches!(self, Self::Threads | Self::Fds) || self.is_gpu_handle()
+    }
+
+    /// Whether this layer counts objects of the GPU.
+    pub const fn is_gpu_handle(self) -> bool {
+        matches!(
+            self,
+            Self::GpuContexts
+                | Self::GpuStreams
+                | Self::GpuEvents
+                | Self::GpuModules
+                | Self::GpuGraphs
+                | Self::GpuPools
+                | Self::GpuImports
+        )
+    }
+
+    /// Whether this layer is part of the process's heap: blocks, and mappings made outside malloc.
+    pub const fn is_heap(self) -> bool {
+        matches!(
+            self,
+            Self::RustHeap | Self::NativeHeap | Self::Anon | Self::DriverHeap
+        )
     }
 }
 
@@ -222,7 +272,7 @@ pub struct Settle {
     pub settled: bool,
     /// How long was waited, in seconds.
     pub seconds: f64,
-    /// Alive when the wait began (all heap layers).
+    /// Alive when the wait began (all layers of the ledger).
     pub before: Amount,
     /// Alive when it ended.
     pub after: Amount,

@@ -90,9 +90,15 @@ impl Collector {
     pub fn add_round(&mut self, ended: EndedRound<'_>) {
         let mut live = BTreeMap::<_, Amount>::new();
         let ended_before = ended.snapshot.ended;
-        let mut allocated = births(ended_before.native) + births(ended_before.rust);
+        let mut allocated: Amount = HookLayer::ALL
+            .into_iter()
+            .filter(|layer| judged_layer(*layer).is_some_and(Layer::is_heap))
+            .map(|layer| births(ended_before.of(layer)))
+            .sum();
         for (layer, account) in self.judged(ended.snapshot) {
-            allocated += births(account.counters);
+            if layer.is_heap() {
+                allocated += births(account.counters);
+            }
             // Where nobody waits, the next round may have begun.
             if account.round <= ended.number {
                 let phase = phase_name(ended.snapshot, account.phase);
@@ -326,13 +332,27 @@ fn slots_that_count(snapshot: &Snapshot) -> BTreeSet<u32> {
     last.into_values().collect()
 }
 
+/// What the books call a layer of the ledger's; `None` for the meter's own.
 fn judged_layer(layer: HookLayer) -> Option<Layer> {
-    match layer {
-        HookLayer::Native => Some(Layer::NativeHeap),
-        HookLayer::Rust => Some(Layer::RustHeap),
-        HookLayer::Anon => Some(Layer::Anon),
-        HookLayer::Meter => None,
-    }
+    Some(match layer {
+        HookLayer::Native => Layer::NativeHeap,
+        HookLayer::Rust => Layer::RustHeap,
+        HookLayer::Meter => return None,
+        HookLayer::Anon => Layer::Anon,
+        HookLayer::Driver => Layer::DriverHeap,
+        HookLayer::Device => Layer::Device,
+        HookLayer::DevicePool => Layer::DevicePool,
+        HookLayer::Managed => Layer::Managed,
+        HookLayer::Pinned => Layer::Pinned,
+        HookLayer::Registered => Layer::Registered,
+        HookLayer::Contexts => Layer::GpuContexts,
+        HookLayer::Streams => Layer::GpuStreams,
+        HookLayer::Events => Layer::GpuEvents,
+        HookLayer::Modules => Layer::GpuModules,
+        HookLayer::Graphs => Layer::GpuGraphs,
+        HookLayer::Pools => Layer::GpuPools,
+        HookLayer::Imports => Layer::GpuImports,
+    })
 }
 
 fn phase_name(snapshot: &Snapshot, phase: u8) -> &str {

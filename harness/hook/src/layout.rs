@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 /// "TIDEGATE", the first eight bytes of the memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Version of this layout; both sides must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Entries of a shard; a power of two. Contexts get consecutive indices, so the
 /// last 512 of them never collide in a directly mapped table of this size.
@@ -30,9 +30,13 @@ pub const ENTRIES: usize = 512;
 /// Phases that can be named, number 0 ([unattributed](crate::UNATTRIBUTED)) included.
 pub const PHASES: usize = 256;
 /// Layers that the ledger books.
-pub const LAYERS: usize = 4;
-/// Phase and layer as one index.
+pub const LAYERS: usize = HookLayer::ALL.len();
+/// Of these, the ones that threads keep counters of their own for: the first few.
+pub const SHARD_LAYERS: usize = 5;
+/// Layer and phase as one index, those of the first layer first.
 pub const CELLS: usize = PHASES * LAYERS;
+/// The cells that a shard has a counter for.
+pub const SHARD_CELLS: usize = PHASES * SHARD_LAYERS;
 /// Bytes of a phase's name that are kept.
 pub const NAME_BYTES: usize = 63;
 /// Buckets of the context index; a power of two.
@@ -55,15 +59,68 @@ pub enum HookLayer {
     Meter = 2,
     /// Private anonymous mappings made outside malloc.
     Anon = 3,
+    /// From the malloc family, asked for by the GPU's driver within one of its calls.
+    Driver = 4,
+    /// Memory of the card: plain, pitched, arrays, and physical memory to be mapped.
+    Device = 5,
+    /// Memory of the card that was taken from a pool, in stream order.
+    DevicePool = 6,
+    /// Memory that moves between host and card.
+    Managed = 7,
+    /// Page-locked host memory that the driver made.
+    Pinned = 8,
+    /// Host memory that the driver page-locked.
+    Registered = 9,
+    /// Contexts of the GPU.
+    Contexts = 10,
+    /// Its streams.
+    Streams = 11,
+    /// Its events.
+    Events = 12,
+    /// Modules and libraries of code.
+    Modules = 13,
+    /// Graphs, and executable graphs.
+    Graphs = 14,
+    /// Pools of the card's memory.
+    Pools = 15,
+    /// Memory of others that was opened or imported.
+    Imports = 16,
 }
 
 impl HookLayer {
+    /// Every layer, by number.
+    pub const ALL: [Self; 17] = [
+        Self::Native,
+        Self::Rust,
+        Self::Meter,
+        Self::Anon,
+        Self::Driver,
+        Self::Device,
+        Self::DevicePool,
+        Self::Managed,
+        Self::Pinned,
+        Self::Registered,
+        Self::Contexts,
+        Self::Streams,
+        Self::Events,
+        Self::Modules,
+        Self::Graphs,
+        Self::Pools,
+        Self::Imports,
+    ];
+
+    /// Whether these are blocks or mappings of the host's that live memory is the sum of.
+    pub(crate) const fn is_host(self) -> bool {
+        matches!(self, Self::Native | Self::Rust | Self::Anon | Self::Driver)
+    }
+
     pub(crate) const fn from_bits(bits: u64) -> Self {
-        match bits & 3 {
-            0 => Self::Native,
-            1 => Self::Rust,
-            2 => Self::Meter,
-            _ => Self::Anon,
+        let number = (bits & 0x1f) as usize;
+        if number < Self::ALL.len() {
+            Self::ALL[number]
+        } else {
+            // Nobody writes this; what reads it judges nothing by it.
+            Self::Meter
         }
     }
 }
@@ -211,7 +268,7 @@ pub struct Shard {
     /// Link of the stack of free shards: index plus one, or 0.
     pub next_free: AtomicU32,
     /// Live bytes per phase and layer that the shared counters do not know yet.
-    pub held_back: [AtomicI64; CELLS],
+    pub held_back: [AtomicI64; SHARD_CELLS],
     pub entries: [Entry; ENTRIES],
 }
 
@@ -254,13 +311,13 @@ impl Place {
     }
 }
 
-/// A context's identity: process (12 bits), round (20), item + 1 (20), phase (8), layer (4).
+/// A context's identity: process (12 bits), round (19), item + 1 (20), phase (8), layer (5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub u64);
 
 impl Key {
     /// The largest round number that a ledger can tell apart; later rounds are booked under it.
-    pub const MAX_ROUND: u32 = (1 << 20) - 1;
+    pub const MAX_ROUND: u32 = (1 << 19) - 1;
 
     pub const fn new(process: u32, round: u32, place: Place, layer: HookLayer) -> Self {
         let round = if round > Self::MAX_ROUND {
@@ -270,9 +327,9 @@ impl Key {
         };
         Self(
             (process as u64 & 0xfff) << 52
-                | (round as u64) << 32
-                | (place.0 >> 8 & 0xf_ffff) << 12
-                | (place.0 & 0xff) << 4
+                | (round as u64) << 33
+                | (place.0 >> 8 & 0xf_ffff) << 13
+                | (place.0 & 0xff) << 5
                 | layer as u64,
         )
     }
@@ -282,20 +339,20 @@ impl Key {
     }
 
     pub const fn round(self) -> u32 {
-        (self.0 >> 32) as u32 & 0xf_ffff
+        (self.0 >> 33) as u32 & 0x7_ffff
     }
 
     pub const fn place(self) -> Place {
-        Place((self.0 >> 12 & 0xf_ffff) << 8 | (self.0 >> 4 & 0xff))
+        Place((self.0 >> 13 & 0xf_ffff) << 8 | (self.0 >> 5 & 0xff))
     }
 
     pub const fn layer(self) -> HookLayer {
         HookLayer::from_bits(self.0)
     }
 
-    /// Phase and layer as an index below [`CELLS`].
+    /// Layer and phase as an index, below [`CELLS`] in a key that was made by [`new`](Self::new).
     pub const fn cell(self) -> u32 {
-        (self.0 >> 4 & 0xff) as u32 * LAYERS as u32 + (self.0 & 3) as u32
+        cell((self.0 & 0x1f) as usize, self.0 as usize >> 5 & 0xff) as u32
     }
 
     /// The bucket of the context index that this key belongs to with a site.
@@ -303,6 +360,16 @@ impl Key {
         let mixed = self.0 ^ (site as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
         (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize & (BUCKETS - 1)
     }
+}
+
+/// The index of the counters of a layer and a phase.
+pub const fn cell(layer: usize, phase: usize) -> usize {
+    layer * PHASES + phase
+}
+
+/// The layer that a cell is of.
+pub const fn layer_of(cell: usize) -> HookLayer {
+    HookLayer::from_bits((cell / PHASES) as u64)
 }
 
 /// How many contexts and shards a ledger has room for.
@@ -371,7 +438,16 @@ mod tests {
         assert_eq!(key.place().item(), Some(77));
         assert_eq!(key.place().phase(), 200);
         assert_eq!(key.layer(), HookLayer::Meter);
-        assert_eq!(key.cell(), 200 * 4 + 2);
+        assert_eq!(key.cell(), 2 * 256 + 200);
+        assert_eq!(layer_of(key.cell() as usize), HookLayer::Meter);
+    }
+
+    #[test]
+    fn every_layer_has_the_number_of_its_place() {
+        for (number, layer) in HookLayer::ALL.into_iter().enumerate() {
+            assert_eq!(layer as usize, number);
+            assert_eq!(HookLayer::from_bits(number as u64), layer);
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) use crate::attach::{is_off, is_on};
 use crate::free_shards;
 use crate::layout::{
     Capacity, Context, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, PHASES, Place, Shard,
+    layer_of,
 };
 use crate::moves;
 use crate::processes::{View, empty_shard, move_out};
@@ -56,7 +57,7 @@ struct Thread {
     /// [`Now::generation`](crate::layout::Now) that `contexts` was made under.
     generation: Cell<u32>,
     /// Indices of the current contexts by layer; 0 is not known.
-    contexts: [Cell<u32>; 4],
+    contexts: [Cell<u32>; 8],
     /// The thread's own place, or nothing.
     place: Cell<Place>,
     /// The last block that the malloc family returned to this thread.
@@ -192,7 +193,7 @@ fn birth(thread: &Thread, layer: HookLayer, size: usize) -> u32 {
     if thread.generation.get() != header.now.generation.load(Ordering::Relaxed) {
         forget_contexts(thread, header);
     }
-    let mut context = thread.contexts[layer as usize & 3].get();
+    let mut context = thread.contexts[layer as usize & 7].get();
     if context == 0 {
         context = enter_context(thread, header, layer, size);
     }
@@ -290,7 +291,7 @@ fn tell_change(header: &Header, cell: u32, change: i64) {
     };
     let now = live.fetch_add(change, Ordering::Relaxed) + change;
     peak.fetch_max(now, Ordering::Relaxed);
-    if cell & 3 != HookLayer::Meter as usize {
+    if layer_of(cell).is_host() {
         let now = header.live.0.fetch_add(change, Ordering::Relaxed) + change;
         header.peak.fetch_max(now, Ordering::Relaxed);
         header.round_peak.fetch_max(now, Ordering::Relaxed);
@@ -387,7 +388,7 @@ fn enter_context(thread: &Thread, header: &Header, layer: HookLayer, size: usize
         return interned(header, key, site);
     }
     let context = interned(header, key, 0);
-    thread.contexts[layer as usize & 3].set(context);
+    thread.contexts[layer as usize & 7].set(context);
     context
 }
 

@@ -22,7 +22,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::free_shards;
-use crate::layout::{Context, Counts, Entry, Header, HookLayer, Key, LAYERS, PROCESSES, Shard};
+use crate::layout::{Context, Counts, Entry, Header, Key, LAYERS, PROCESSES, Shard, layer_of};
 use crate::ledger::sleep_a_moment;
 use crate::moves::{self, move_count};
 
@@ -319,7 +319,7 @@ fn add_live(header: &Header, cell: usize, change: i64) {
     }
     if let Some(live) = header.cell_live.get(cell) {
         add(live);
-        if cell % LAYERS != HookLayer::Meter as usize {
+        if layer_of(cell).is_host() {
             add(&header.live.0);
         }
     }

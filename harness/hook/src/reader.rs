@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::layout::{
     CELLS, Capacity, Context, FLUSH_BYTES, Header, HookLayer, Key, LAYERS, MAGIC, NAME_BYTES,
-    PHASES, PROCESSES, Shard, VERSION,
+    PHASES, PROCESSES, Shard, VERSION, layer_of,
 };
 use crate::ledger;
 use crate::moves;
@@ -105,14 +105,15 @@ pub struct MeteredProcess {
 pub struct Ended {
     /// How many those are.
     pub processes: u64,
-    /// What they booked as [`HookLayer::Native`].
-    pub native: Counters,
-    /// What they booked as [`HookLayer::Rust`].
-    pub rust: Counters,
-    /// What they booked as [`HookLayer::Meter`].
-    pub meter: Counters,
-    /// What they booked as [`HookLayer::Anon`].
-    pub anon: Counters,
+    /// What they booked, by the layer's number.
+    pub layers: [Counters; LAYERS],
+}
+
+impl Ended {
+    /// What they booked in one layer.
+    pub fn of(&self, layer: HookLayer) -> Counters {
+        self.layers[layer as usize]
+    }
 }
 
 /// Live and highest bytes of one phase and layer.
@@ -323,8 +324,8 @@ impl Ledger {
             let peak = header.cell_peak[index].load(Ordering::Relaxed);
             if live != 0 || peak != 0 {
                 cells.push(Cell {
-                    phase: (index / LAYERS) as u8,
-                    layer: HookLayer::from_bits(index as u64),
+                    phase: (index % PHASES) as u8,
+                    layer: layer_of(index),
                     live,
                     peak,
                 });
@@ -370,12 +371,11 @@ impl Ledger {
                 number => usize::from(number)..usize::from(number) + 1,
             },
         };
-        let judged = [HookLayer::Native, HookLayer::Rust, HookLayer::Anon];
+        let wanted = HookLayer::ALL
+            .into_iter()
+            .filter(|of| *of != HookLayer::Meter && layer.is_none_or(|layer| layer == *of));
         for phase in phases {
-            for of in judged
-                .into_iter()
-                .filter(|of| layer.is_none_or(|layer| layer == *of))
-            {
+            for of in wanted.clone() {
                 table.want(phase, of, sizes);
             }
         }
@@ -542,13 +542,9 @@ impl Ledger {
 
     fn ended(&self) -> Ended {
         let header = self.header();
-        let of = |layer: HookLayer| read_counts(&header.ended[layer as usize]);
         Ended {
             processes: header.ended_processes.load(Ordering::Relaxed),
-            native: of(HookLayer::Native),
-            rust: of(HookLayer::Rust),
-            meter: of(HookLayer::Meter),
-            anon: of(HookLayer::Anon),
+            layers: std::array::from_fn(|layer| read_counts(&header.ended[layer])),
         }
     }
 }

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use crate::layout::{CELLS, Capacity, HookLayer, LAYERS, Line};
+use crate::layout::{CELLS, Capacity, HookLayer, Line, cell};
 use crate::unwind::{self, LinkMap, Object, Step};
 
 /// Where this crate's own source is, as debug information names it: frames from
@@ -405,7 +405,7 @@ impl<'a> Table<'a> {
 
     /// Asks for the stacks of blocks of these sizes, born in this phase and layer.
     pub(crate) fn want(&self, phase: usize, layer: HookLayer, sizes: &std::ops::Range<u64>) {
-        if let Some(wanted) = self.header.wanted.get(phase * LAYERS + layer as usize) {
+        if let Some(wanted) = self.header.wanted.get(cell(layer as usize, phase)) {
             wanted.from.store(sizes.start, Ordering::Relaxed);
             wanted.below.store(sizes.end, Ordering::Release);
         }

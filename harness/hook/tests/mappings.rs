@@ -288,7 +288,7 @@ fn threads_that_map_and_unmap_at_once_stay_exact_and_so_does_a_child() {
     );
     // All children but the last have been followed by another, whose arrival
     // closed their books.
-    let ended = books.ended.anon;
+    let ended = books.ended.of(HookLayer::Anon);
     let last = mapped(&books, "child");
     assert_eq!(ended.allocated_blocks + last.allocated_blocks, 20);
     assert_eq!(ended.released_bytes + last.released_bytes, 20 * PAGE as u64);

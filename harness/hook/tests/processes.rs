@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use metered::{blocks, is_there, preloaded, processes, shell};
-use tidegate_hook::Snapshot;
+use tidegate_hook::{HookLayer, Snapshot};
 
 fn run(command: Command) -> (Snapshot, String) {
     let (ledger, output) = preloaded(command);
@@ -57,7 +57,7 @@ fn a_program_that_executes_another_keeps_one_slot_and_its_first_books_are_closed
     let (snapshot, _) = run(shell("exec sh -c 'exec sort /dev/null'"));
     assert_eq!(snapshot.processes.len(), 1);
     assert_eq!(snapshot.ended.processes, 2);
-    assert!(snapshot.ended.native.allocated_blocks > 0);
+    assert!(snapshot.ended.of(HookLayer::Native).allocated_blocks > 0);
 }
 
 #[test]
@@ -160,7 +160,7 @@ for _ in range(20):
     assert!(ledger.live() < 10_000_000, "{}", ledger.live());
     let books = ledger.snapshot();
     assert!(
-        books.ended.native.allocated_bytes > 400_000_000,
+        books.ended.of(HookLayer::Native).allocated_bytes > 400_000_000,
         "{books:?}"
     );
     assert!(books.ended.processes >= 20);

@@ -298,7 +298,7 @@ fn children_of_a_program_whose_threads_allocate_neither_hang_nor_disturb_its_boo
     );
     // All children but those still in a slot have been closed.
     let mut children = booked(&books, "child");
-    children.add(books.ended.native);
+    children.add(books.ended.of(HookLayer::Native));
     let forks = FORKS as u64;
     assert_eq!(
         children,
@@ -379,7 +379,7 @@ fn a_grandchild_never_books_what_its_ancestors_bore_even_when_their_slots_are_fr
     let books = again(NAME);
     assert_eq!((books.lost, books.foreign), (0, 0));
     let mut all = booked(&books, "line");
-    all.add(books.ended.native);
+    all.add(books.ended.of(HookLayer::Native));
     assert_eq!(all, counters((20, 20 * 100 + 190), (0, 0)));
 }
 

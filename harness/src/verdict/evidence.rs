@@ -361,6 +361,9 @@ impl<'a> Evidence<'a> {
                 sentence,
             });
         }
+        if let Some(note) = self.driver_residue() {
+            self.notes.push(note);
+        }
         if let Some(dwell) = self.dwell {
             self.notes.push(Note {
                 class: Some(Class::Dwell),
@@ -406,6 +409,24 @@ impl<'a> Evidence<'a> {
                 ),
             });
         }
+    }
+
+    /// What the GPU's driver kept more of for itself, over the measured rounds.
+    fn driver_residue(&self) -> Option<Note> {
+        let rows = &self.ledger.layers;
+        let driver = rows.iter().find(|row| row.layer == Layer::DriverHeap)?;
+        let grown = *driver.values.last()? - *driver.values.first()?;
+        (grown.bytes > 0).then(|| Note {
+            class: None,
+            layer: Some(Layer::DriverHeap),
+            phase: None,
+            amount: grown,
+            sentence: format!(
+                "the GPU's driver kept {} more of heap for itself; that is its residue, \
+                 and not judged",
+                words::amount(grown)
+            ),
+        })
     }
 
     /// Every memory or handle finding that fails, the gravest first.

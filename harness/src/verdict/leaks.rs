@@ -275,7 +275,13 @@ pub(super) fn thing(layer: Layer) -> &'static str {
     match layer {
         Layer::Threads => "thread",
         Layer::Fds => "file descriptor",
-        Layer::GpuHandles => "GPU handle",
+        Layer::GpuContexts => "GPU context",
+        Layer::GpuStreams => "GPU stream",
+        Layer::GpuEvents => "GPU event",
+        Layer::GpuModules => "GPU module",
+        Layer::GpuGraphs => "GPU graph",
+        Layer::GpuPools => "GPU pool",
+        Layer::GpuImports => "GPU import",
         _ => "block",
     }
 }

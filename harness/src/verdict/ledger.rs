@@ -107,13 +107,14 @@ impl<'a> Ledger<'a> {
                 exact_only,
             )
         };
-        for row in &mut ledger.rows {
+        // What a driver keeps for itself is told, and never judged.
+        for row in (ledger.rows.iter_mut()).filter(|row| row.layer != Layer::DriverHeap) {
             row.outcome = judged(row, &row.born);
         }
         // What comes and goes in one phase would hide from the survivors of
         // another that live memory stands still: the sum must show it itself.
         let none = vec![Amount::ZERO; steps];
-        for layer in &mut ledger.layers {
+        for layer in (ledger.layers.iter_mut()).filter(|row| row.layer != Layer::DriverHeap) {
             layer.outcome = match judged(layer, &none) {
                 // Caches of several phases, one after the other, look uneven.
                 Outcome::Leak(growth) if !growth.constant => Outcome::Flat,
@@ -223,7 +224,8 @@ impl<'a> Ledger<'a> {
                     && self.rows.iter().enumerate().any(|(other, falling)| {
                         other != *at
                             && falling.site.is_none()
-                            && is_heap(row.layer) == is_heap(falling.layer)
+                            && (row.layer == falling.layer
+                                || is_heap(row.layer) && is_heap(falling.layer))
                             && balances(row, falling, growth.start)
                             && {
                                 let mut sum = row.values.clone();
@@ -287,9 +289,12 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Whether the malloc ledger books this layer.
+/// Whether these are malloc's blocks.
 pub(super) const fn is_heap(layer: Layer) -> bool {
-    matches!(layer, Layer::RustHeap | Layer::NativeHeap)
+    matches!(
+        layer,
+        Layer::RustHeap | Layer::NativeHeap | Layer::DriverHeap
+    )
 }
 
 /// Whether more than half of the measured rounds did not settle.

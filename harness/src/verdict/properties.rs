@@ -287,7 +287,9 @@ fn layer() -> impl Strategy<Value = Layer> {
         Layer::Pinned,
         Layer::Fds,
         Layer::Threads,
-        Layer::GpuHandles,
+        Layer::GpuStreams,
+        Layer::Device,
+        Layer::DriverHeap,
     ])
 }
 

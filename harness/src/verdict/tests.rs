@@ -1339,3 +1339,41 @@ fn a_verdict_survives_storing() {
     assert_eq!(read, verdict);
     assert!(Health::default().unreadable.is_empty());
 }
+
+#[test]
+fn what_the_driver_keeps_for_itself_is_told_and_not_judged() {
+    let mut program = Program::new(2, 12);
+    program.keeps(Layer::DriverHeap, "msm_g1", |_| (880, 3));
+    let found = verdict(&program.books());
+    assert_eq!(found.class, Class::Clean, "{}", found.sentence);
+    let note = |note: &&Note| note.layer == Some(Layer::DriverHeap);
+    let note = found.notes.iter().find(note).expect("the residue is told");
+    assert_eq!(note.amount, Amount::new(10 * 880, 10 * 3));
+    // The same of the application's own heap is a leak.
+    let mut program = Program::new(2, 12);
+    program.keeps(NativeHeap, "msm_g1", |_| (880, 3));
+    assert_eq!(verdict(&program.books()).class, Class::Leak);
+}
+
+#[test]
+fn objects_of_the_gpu_that_grow_are_a_handle_leak() {
+    for layer in [Layer::GpuStreams, Layer::GpuContexts, Layer::GpuImports] {
+        let mut program = Program::new(2, 8);
+        program.keeps(layer, "msm_g1", |_| (0, 2));
+        let found = verdict(&program.books());
+        assert_eq!(found.class, Class::HandleLeak, "{}", found.sentence);
+        assert_eq!(found.findings[0].layer, layer);
+        assert_eq!(found.findings[0].per_driver, Some(Amount::new(0, 2)));
+    }
+}
+
+#[test]
+fn memory_of_the_card_does_not_make_up_for_pinned_memory() {
+    let mut program = Program::new(2, 12);
+    program.keeps(Layer::Pinned, "msm_g1", |_| (4096, 1));
+    program.rolls(Layer::Device, "msm_g1", |round| {
+        let left = 100 - i64::from(round);
+        (4096 * left, left)
+    });
+    assert_eq!(verdict(&program.books()).class, Class::Leak);
+}

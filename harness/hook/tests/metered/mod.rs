@@ -120,7 +120,7 @@ pub fn counters(allocated: (u64, u64), released: (u64, u64)) -> Counters {
 /// Blocks that a ledger has seen born, in all processes, ended ones too.
 pub fn blocks(snapshot: &Snapshot) -> u64 {
     let ended = &snapshot.ended;
-    let gone = [ended.native, ended.rust, ended.meter, ended.anon];
+    let gone = ended.layers;
     sum(snapshot, |_| true).allocated_blocks + gone.iter().map(|c| c.allocated_blocks).sum::<u64>()
 }
 

@@ -460,6 +460,21 @@ pub struct Gauges {
     pub fds: u64,
     /// CPU time used so far, in milliseconds.
     pub cpu_ms: u64,
+    /// Memory of the cards; `None` where there is none, or it cannot be read. Read after
+    /// rounds and around probes, not with every sample.
+    #[serde(default)]
+    pub card: Option<Card>,
+}
+
+/// Memory of all cards, as their driver sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Card {
+    /// Bytes that the workload's processes take, contexts and modules included.
+    pub process: u64,
+    /// Bytes that are in use, by whomever.
+    pub used: u64,
+    /// Other processes that compute on the cards.
+    pub others: u64,
 }
 
 impl Gauges {

@@ -1,13 +1,14 @@
 //! From what the ledger and the sampler hold to [`Books`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_hook::{Account, Counters, HookLayer, Ledger, Sites, Snapshot};
+use tidegate_hook::{Account, Counters, GpuFailure, GpuState, HookLayer, Ledger, Sites, Snapshot};
 
 use crate::books::{
-    Amount, Books, Ending, Gauges, Health, ItemBook, Layer, PhaseBook, Probe, RoundBook, Series,
-    Settle, Survivors, UNATTRIBUTED,
+    Amount, Books, Ending, Gauges, Health, ItemBook, Layer, PhaseBook, Probe, Refusal, RoundBook,
+    Series, Settle, Survivors, UNATTRIBUTED,
 };
 use crate::explain::{Booked, Recorder, Stacks};
 use crate::maps::Maps;
@@ -145,6 +146,7 @@ impl Collector {
             ending,
             final_settle: self.final_settle,
             probes: self.probes.clone(),
+            refusals: refusals(snapshot),
             queue: found.map(|found| found.queue.clone()).unwrap_or_default(),
             maps: self.maps.series(),
             queue_design: self.plan.queue,
@@ -268,6 +270,38 @@ impl Collector {
         books.into_values().collect()
     }
 
+    /// Why the books of the GPU cannot be trusted.
+    fn gpu_trouble(&self, gpu: &GpuState) -> Vec<String> {
+        let mut trouble = Vec::new();
+        if gpu.failed != 0 {
+            let why = match gpu.failure {
+                Some(GpuFailure::NoLibrary) => "CUPTI's library was not found; name it in \
+                    TIDEGATE_CUPTI, or set CUDA_HOME"
+                    .to_owned(),
+                Some(GpuFailure::TAKEN) => {
+                    "another tool (a profiler, a sanitizer) has taken CUPTI; run without it"
+                        .to_owned()
+                }
+                Some(GpuFailure::Cupti(code)) => format!("CUPTI refused with its error {code}"),
+                _ => "the library that was found is not CUPTI".to_owned(),
+            };
+            trouble.push(format!("the GPU's ledger: {why}"));
+        } else if gpu.attached == 0 && self.maps.saw_gpu() {
+            trouble.push(
+                "the GPU: the program uses one, and no books of it were kept (build tidegate \
+                 with its feature `gpu`)"
+                    .into(),
+            );
+        }
+        if gpu.unseen != 0 {
+            trouble.push(format!(
+                "{} releases on the GPU that went unseen",
+                gpu.unseen
+            ));
+        }
+        trouble
+    }
+
     fn health(&self, snapshot: &Snapshot, found: Option<&Found>) -> Health {
         let mut unreadable: Vec<String> = self.unreadable.iter().cloned().collect();
         if snapshot.processes.iter().any(|process| process.refused) {
@@ -285,6 +319,7 @@ impl Collector {
                 snapshot.moving
             ));
         }
+        unreadable.extend(self.gpu_trouble(&snapshot.gpu));
         if let Some(error) = found.and_then(|found| found.write_error.as_ref()) {
             unreadable.push(format!("later samples, which could not be stored: {error}"));
         }
@@ -299,6 +334,53 @@ impl Collector {
             samples_missed: missed,
             unreadable,
         }
+    }
+}
+
+/// Releases on the GPU that were refused.
+fn refusals(snapshot: &Snapshot) -> Vec<Refusal> {
+    let refusals = snapshot.gpu.refusals.iter().filter_map(|refused| {
+        let mut status = format!("{} ({})", refused.status, error_of_cuda(refused.status));
+        if !refused.has_context {
+            status.push_str(", with no context current");
+        }
+        let _ = write!(status, ", on thread {}", refused.thread);
+        Some(Refusal {
+            round: refused.round,
+            layer: judged_layer(refused.layer)?,
+            phase: phase_name(snapshot, refused.phase).to_owned(),
+            call: plain_name(&refused.call).to_owned(),
+            status,
+            count: refused.count,
+        })
+    });
+    refusals.collect()
+}
+
+/// A function's name without the version that CUPTI adds to the runtime's.
+fn plain_name(call: &str) -> &str {
+    match call.rsplit_once("_v") {
+        Some((name, version)) if version.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => call,
+    }
+}
+
+/// What an error of CUDA means, where a release can meet it.
+const fn error_of_cuda(status: u32) -> &'static str {
+    match status {
+        1 => "invalid value",
+        3 => "not initialised",
+        100 => "no device",
+        201 => "invalid context",
+        400 => "invalid handle",
+        700 => "illegal address, by work before",
+        709 => "the context is destroyed",
+        712 => "already registered",
+        713 => "not registered",
+        719 => "a kernel failed before",
+        800 => "not permitted: inside a host function",
+        900 => "not supported while a stream is captured",
+        _ => "an error of CUDA",
     }
 }
 
@@ -378,4 +460,42 @@ fn releases(counters: Counters) -> Amount {
 
 fn alive(counters: Counters) -> Amount {
     births(counters) - releases(counters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_named_without_cuptis_version() {
+        assert_eq!(plain_name("cudaFreeHost_v3020"), "cudaFreeHost");
+        assert_eq!(plain_name("cuMemFree_v2"), "cuMemFree");
+        assert_eq!(plain_name("cuMemFreeHost"), "cuMemFreeHost");
+        assert_eq!(plain_name("a_very_odd_name"), "a_very_odd_name");
+    }
+
+    #[test]
+    fn a_gpu_without_books_is_trouble_and_none_at_all_is_not() {
+        let collector = Collector::new(crate::Scenario::new("x").plan);
+        let trouble = |gpu: GpuState| collector.gpu_trouble(&gpu);
+        assert!(trouble(GpuState::default()).is_empty());
+        let attached = GpuState {
+            attached: 1,
+            ..GpuState::default()
+        };
+        assert!(trouble(attached.clone()).is_empty());
+        let unseen = GpuState {
+            unseen: 2,
+            ..attached.clone()
+        };
+        assert_eq!(trouble(unseen), ["2 releases on the GPU that went unseen"]);
+        let failed = |failure| GpuState {
+            failed: 1,
+            failure: Some(failure),
+            ..attached.clone()
+        };
+        assert!(trouble(failed(GpuFailure::TAKEN))[0].contains("has taken CUPTI"));
+        assert!(trouble(failed(GpuFailure::NoLibrary))[0].contains("TIDEGATE_CUPTI"));
+        assert!(trouble(failed(GpuFailure::Cupti(2)))[0].contains("error 2"));
+    }
 }

@@ -47,6 +47,11 @@ impl Tree {
         }
     }
 
+    /// Whether a process was there when it was last looked.
+    pub fn contains(&self, pid: i32) -> bool {
+        self.members.iter().any(|process| process.pid == pid)
+    }
+
     /// Sums the gauges of all processes that are there. `None` if the first one is not.
     pub fn read(&self) -> Option<Gauges> {
         let mut sum = Gauges::default();
@@ -78,6 +83,7 @@ impl Tree {
             threads: status.threads,
             fds: process.fd_count().unwrap_or(0) as u64,
             cpu_ms: (stat.utime + stat.stime) * self.tick_ms,
+            card: None,
         })
     }
 }
@@ -91,6 +97,7 @@ pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
     let rss_shmem = gauges.rss_shmem.saturating_sub(ledger.own_bytes());
     Some(Gauges {
         rss_shmem,
+        card: crate::card::now(|pid| tree.contains(pid)),
         ..gauges
     })
 }

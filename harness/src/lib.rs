@@ -51,6 +51,7 @@
 #![deny(unsafe_code)]
 
 pub mod books;
+mod card;
 mod collect;
 mod control;
 mod error;

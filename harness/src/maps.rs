@@ -18,6 +18,8 @@ const SHARE: u32 = 20;
 pub(crate) struct Maps {
     rounds: Vec<Resident>,
     last: Option<(Instant, Duration)>,
+    /// Whether one of the processes ever had the GPU's driver mapped.
+    saw_gpu: bool,
 }
 
 impl Maps {
@@ -40,12 +42,19 @@ impl Maps {
         for pid in processes {
             // A process that is gone has no mappings.
             if let Ok(text) = fs::read(format!("/proc/{pid}/smaps")) {
-                add_all(&mut resident, &String::from_utf8_lossy(&text));
+                let text = String::from_utf8_lossy(&text);
+                self.saw_gpu |= text.contains(" /dev/nvidia");
+                add_all(&mut resident, &text);
             }
         }
         self.rounds.push(resident);
         let now = Instant::now();
         self.last = Some((now, now.duration_since(begun)));
+    }
+
+    /// Whether one of the processes uses a GPU: its driver's devices are mapped then.
+    pub fn saw_gpu(&self) -> bool {
+        self.saw_gpu
     }
 
     /// What grew or shrank, as series of one value for each round.

@@ -28,6 +28,8 @@ use crate::supervisor::{Outcome, Progress, Workload, how_it_ended, prefer_for_oo
 use crate::sys::{AtBirth, before_exec};
 use crate::verdict::{Settings, judge};
 
+/// Names a library that CUDA's driver loads into every program that initialises it.
+const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 /// Between two looks at a program that prints nothing.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -224,6 +226,12 @@ impl Program {
         command
             .args(arguments)
             .env("LD_PRELOAD", preload)
+            // The driver calls the ledger when the program initialises CUDA. Whoever
+            // else is named there already could not share CUPTI with it.
+            .env(
+                INJECTION_VARIABLE,
+                std::env::var_os(INJECTION_VARIABLE).unwrap_or_else(|| library.into_os_string()),
+            )
             .envs(ledger.variables())
             .stdin(Stdio::inherit())
             .stdout(Stdio::piped())

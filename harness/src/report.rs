@@ -124,6 +124,18 @@ fn layers(books: &Books) -> Table {
                 .sum()
         };
         let last = live_at(books.rounds.len().saturating_sub(1));
+        if layer.is_counted() {
+            let first = live_at(first).blocks;
+            table.add_row([
+                layer.name().to_owned(),
+                grouped(allocated.blocks),
+                grouped(released.blocks),
+                grouped(first),
+                grouped(last.blocks),
+                change_of(last.blocks.saturating_sub(first)),
+            ]);
+            continue;
+        }
         table.add_row([
             layer.name().to_owned(),
             size(allocated.bytes),
@@ -144,12 +156,15 @@ fn layers(books: &Books) -> Table {
         return table;
     };
     type Read = fn(&Gauges) -> u64;
-    let bytes: [(&str, Read); 5] = [
+    let bytes: [(&str, Read); 6] = [
         ("resident anon", |gauges| gauges.rss_anon),
         ("resident file", |gauges| gauges.rss_file),
         ("resident shmem", |gauges| gauges.rss_shmem),
         ("huge pages", |gauges| gauges.hugetlb),
         ("swap", |gauges| gauges.swap),
+        ("the card's", |gauges| {
+            gauges.card.map_or(0, |card| card.process)
+        }),
     ];
     for (name, read) in bytes {
         if read(&start) != 0 || read(&end) != 0 {
@@ -169,15 +184,22 @@ fn layers(books: &Books) -> Table {
     ];
     for (name, read) in counts {
         let (from, to) = (read(&start) as i64, read(&end) as i64);
-        let change = to - from;
-        let change = if change == 0 {
-            "0".to_owned()
-        } else {
-            format!("{change:+}")
-        };
-        row(&mut table, name, grouped(from), grouped(to), change);
+        row(
+            &mut table,
+            name,
+            grouped(from),
+            grouped(to),
+            change_of(to - from),
+        );
     }
     table
+}
+
+fn change_of(count: i64) -> String {
+    match count {
+        0 => "0".to_owned(),
+        change => format!("{change:+}"),
+    }
 }
 
 fn row(table: &mut Table, name: &str, first: String, last: String, change: String) {

@@ -321,6 +321,10 @@ impl<T, E: fmt::Display> Outcome for Result<T, E> {
     }
 }
 
+/// Where there is a GPU of NVIDIA's with a driver, there is this.
+#[cfg(feature = "gpu")]
+const GPU_DEVICE: &str = "/dev/nvidiactl";
+
 /// The child's side: does what the supervisor orders. Never returns to the test
 /// unless the channel cannot be had.
 fn do_rounds<R: Outcome>(plan: &Plan, mut body: impl FnMut(&Round) -> R) -> Result<Run, Error> {
@@ -329,6 +333,10 @@ fn do_rounds<R: Outcome>(plan: &Plan, mut body: impl FnMut(&Round) -> R) -> Resu
         let _meter = tidegate_hook::as_meter();
         channel.report(report).is_ok()
     };
+    #[cfg(feature = "gpu")]
+    if std::path::Path::new(GPU_DEVICE).exists() {
+        tidegate_hook::gpu::attach();
+    }
     let mut going = talk(&Report::Ready);
     while going {
         match channel.next_order() {

@@ -197,7 +197,10 @@ pub struct Header {
     pub produced: Line<AtomicU64>,
     pub consumed: Line<AtomicU64>,
 
-    /// Live bytes of the judged layers, and their highest value, ever and since the round began.
+    /// What is known of the GPU's ledger.
+    pub gpu: Gpu,
+
+    /// Live bytes of the host's layers, and their highest value, ever and since the round began.
     pub live: Line<AtomicI64>,
     pub peak: AtomicI64,
     pub round_peak: AtomicI64,
@@ -209,6 +212,50 @@ pub struct Header {
     pub phase_names: [Name; PHASES],
     pub processes: [Process; PROCESSES + 1],
     pub buckets: [AtomicU32; BUCKETS],
+}
+
+/// Refused releases that can be told apart.
+pub const REFUSALS: usize = 256;
+
+/// What is known of the GPU's ledger.
+#[repr(C)]
+pub struct Gpu {
+    /// Processes that keep books of the GPU.
+    pub attached: AtomicU32,
+    /// Processes that wanted to, and could not.
+    pub failed: AtomicU32,
+    /// Why the last of these could not.
+    pub failure: AtomicU32,
+    pub refusals_used: AtomicU32,
+    /// Things that were born under a name that was taken.
+    pub unseen: AtomicU64,
+    /// Releases of things that were never seen born.
+    pub foreign: AtomicU64,
+    pub refusals: [Refused; REFUSALS],
+}
+
+/// Releases that were refused alike.
+#[repr(C)]
+pub struct Refused {
+    /// Round (32 bits), phase (8), layer (8), and whether a context was current (1), from
+    /// the highest; the lowest bit is set.
+    pub place: AtomicU64,
+    /// How often. Written last: 0 is a slot that is not used yet.
+    pub count: AtomicU64,
+    pub status: AtomicU32,
+    /// The thread that was refused first.
+    pub thread: AtomicU32,
+    pub call: Name,
+}
+
+impl Refused {
+    pub const fn place(round: u32, phase: u8, layer: HookLayer, context: bool) -> u64 {
+        (round as u64) << 32
+            | (phase as u64) << 24
+            | (layer as u64) << 16
+            | (context as u64) << 8
+            | 1
+    }
 }
 
 /// What an allocation without a context of its own is booked under.

@@ -26,8 +26,8 @@ use crate::arch::{self, THREAD_BYTES};
 pub(crate) use crate::attach::{is_off, is_on};
 use crate::free_shards;
 use crate::layout::{
-    Capacity, Context, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, PHASES, Place, Shard,
-    layer_of,
+    Capacity, Context, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, Name, PHASES, Place,
+    REFUSALS, Refused, Shard, layer_of,
 };
 use crate::moves;
 use crate::processes::{View, empty_shard, move_out};
@@ -128,6 +128,70 @@ pub(crate) fn book_mapping(size: usize) -> u32 {
         set => set,
     };
     birth(thread, layer, size)
+}
+
+/// Books something that is no block of malloc's, and returns the context that it is in.
+#[cfg_attr(not(feature = "gpu"), expect(dead_code))]
+#[cold]
+pub(crate) fn book_thing(layer: HookLayer, bytes: u64) -> u32 {
+    let (thread, Some(header)) = (this_thread(), header()) else {
+        return 0;
+    };
+    let Some(key) = current_key(thread, header, layer) else {
+        return 0;
+    };
+    let bytes = bytes.min(i64::MAX as u64);
+    let site = sites::of_birth(key.cell(), bytes as usize, key.process());
+    let context = interned(header, key, site.unwrap_or(0));
+    count_directly(header, context, bytes as i64);
+    context
+}
+
+/// Books the release of what [`book_thing`] booked.
+#[cfg_attr(not(feature = "gpu"), expect(dead_code))]
+#[cold]
+pub(crate) fn book_thing_release(context: u32, bytes: u64) {
+    if let Some(header) = header() {
+        count_directly(header, context, !(bytes.min(i64::MAX as u64) as i64));
+    }
+}
+
+/// Notes that a release was refused, where the calling thread is now.
+#[cfg_attr(not(feature = "gpu"), expect(dead_code))]
+#[cold]
+pub(crate) fn note_refusal(layer: HookLayer, call: &[u8], status: u32, has_context: bool) {
+    let Some(header) = header() else { return };
+    let key = current_key(this_thread(), header, layer);
+    let phase = key.map_or(0, |key| key.place().phase());
+    let round = header.now.round.load(Ordering::Relaxed);
+    let place = Refused::place(round, phase, layer, has_context);
+    let call = &call[..call.len().min(crate::layout::NAME_BYTES)];
+    let gpu = &header.gpu;
+    let used = (gpu.refusals_used.load(Ordering::Acquire) as usize).min(REFUSALS);
+    let alike = gpu.refusals[..used].iter().find(|known| {
+        known.count.load(Ordering::Acquire) != 0
+            && known.place.load(Ordering::Relaxed) == place
+            && known.status.load(Ordering::Relaxed) == status
+            && is_named(&known.call, call)
+    });
+    if let Some(known) = alike {
+        known.count.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    // Two processes may note the same twice; the reader does not mind.
+    let at = gpu.refusals_used.fetch_add(1, Ordering::AcqRel) as usize;
+    let Some(new) = gpu.refusals.get(at) else {
+        gpu.refusals_used.fetch_sub(1, Ordering::AcqRel);
+        header.lost.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    // SAFETY: gettid has no preconditions.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    new.place.store(place, Ordering::Relaxed);
+    new.status.store(status, Ordering::Relaxed);
+    new.thread.store(thread as u32, Ordering::Relaxed);
+    write_name(&new.call, call);
+    new.count.store(1, Ordering::Release);
 }
 
 /// Books the release of some bytes of a mapping that stays, in `more` parts than before.
@@ -775,14 +839,7 @@ pub(crate) fn number_of(header: &Header, name: &str) -> u8 {
     }
     let used = (header.phases_used.load(Ordering::Acquire) as usize).min(PHASES - 1);
     for number in 1..=used {
-        let known = &header.phase_names[number];
-        if known.len.load(Ordering::Acquire) as usize == kept.len()
-            && known
-                .bytes
-                .iter()
-                .zip(kept)
-                .all(|(a, b)| a.load(Ordering::Relaxed) == *b)
-        {
+        if is_named(&header.phase_names[number], kept) {
             return number as u8;
         }
     }
@@ -793,9 +850,20 @@ pub(crate) fn number_of(header: &Header, name: &str) -> u8 {
         header.lost.fetch_add(1, Ordering::Relaxed);
         return 0;
     };
-    for (to, from) in new.bytes.iter().zip(kept) {
+    write_name(new, kept);
+    number as u8
+}
+
+fn is_named(name: &Name, text: &[u8]) -> bool {
+    let mut bytes = name.bytes.iter().zip(text);
+    name.len.load(Ordering::Acquire) as usize == text.len()
+        && bytes.all(|(a, b)| a.load(Ordering::Relaxed) == *b)
+}
+
+/// Writes a name that is short enough.
+fn write_name(name: &Name, text: &[u8]) {
+    for (to, from) in name.bytes.iter().zip(text) {
         to.store(*from, Ordering::Relaxed);
     }
-    new.len.store(kept.len() as u8, Ordering::Release);
-    number as u8
+    name.len.store(text.len() as u8, Ordering::Release);
 }

@@ -55,6 +55,8 @@ mod c_abi;
 mod context;
 mod free_shards;
 mod glibc;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 mod layout;
 mod ledger;
 mod malloc;
@@ -77,5 +79,8 @@ pub use context::{
 };
 pub use layout::{Capacity, HookLayer};
 pub use preload::{LIBRARY_VARIABLE, library, preload};
-pub use reader::{Account, Cell, Counters, Ended, Ledger, MeteredProcess, Snapshot, UNATTRIBUTED};
+pub use reader::{
+    Account, Cell, Counters, Ended, GpuFailure, GpuState, Ledger, MeteredProcess, Refusal,
+    Snapshot, UNATTRIBUTED,
+};
 pub use sites::{DEPTH, LoadedObject, SOURCE_FOLDER, Sites, Stack, StackFrame};

@@ -14,8 +14,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::layout::{
-    CELLS, Capacity, Context, FLUSH_BYTES, Header, HookLayer, Key, LAYERS, MAGIC, NAME_BYTES,
-    PHASES, PROCESSES, Shard, VERSION, layer_of,
+    CELLS, Capacity, Context, FLUSH_BYTES, Header, HookLayer, Key, LAYERS, MAGIC, NAME_BYTES, Name,
+    PHASES, PROCESSES, REFUSALS, Shard, VERSION, layer_of,
 };
 use crate::ledger;
 use crate::moves;
@@ -129,6 +129,61 @@ pub struct Cell {
     pub peak: i64,
 }
 
+/// What is known of the GPU's ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct GpuState {
+    /// Processes that kept books of the GPU.
+    pub attached: u32,
+    /// Processes that were to, and could not.
+    pub failed: u32,
+    /// Why the last of these could not.
+    pub failure: Option<GpuFailure>,
+    /// Things that were born under an address or handle that was taken, so that a
+    /// release had gone unseen.
+    pub unseen: u64,
+    /// Releases of things that were never seen born.
+    pub foreign: u64,
+    /// Releases that were refused, those alike together, in the order in which they came.
+    pub refusals: Vec<Refusal>,
+}
+
+/// Why a process keeps no books of the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuFailure {
+    /// CUPTI's library was not found.
+    NoLibrary,
+    /// What was found is not CUPTI.
+    NotCupti,
+    /// CUPTI refused, with this error (a `CUptiResult`).
+    Cupti(u32),
+}
+
+impl GpuFailure {
+    /// CUPTI's error where another tool of its kind is subscribed already.
+    pub const TAKEN: Self = Self::Cupti(39);
+}
+
+/// Releases that were refused alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The round in which they were tried.
+    pub round: u32,
+    /// Number of the phase in which they were tried.
+    pub phase: u8,
+    /// The layer of what was to be released.
+    pub layer: HookLayer,
+    /// The call that was refused.
+    pub call: String,
+    /// What it returned (a `CUresult` or `cudaError_t`).
+    pub status: u32,
+    /// Whether the thread had a current context.
+    pub has_context: bool,
+    /// The thread that was refused first.
+    pub thread: u32,
+    /// How often.
+    pub count: u64,
+}
+
 /// Everything in a ledger at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Snapshot {
@@ -147,6 +202,8 @@ pub struct Snapshot {
     /// Blocks that were given to another allocator than the one that made them,
     /// as far as that can be told: made by malloc, given to Rust's own allocator.
     pub crossed: u64,
+    /// What is known of the GPU's ledger.
+    pub gpu: GpuState,
     /// Processes that could not map the ledger and are not metered.
     pub unmapped: u64,
     /// Processes that have ended and whose books are closed (see [`Ledger::close_ended`]).
@@ -491,6 +548,7 @@ impl Ledger {
             lost: header.lost.load(Ordering::Relaxed),
             foreign: header.foreign.load(Ordering::Relaxed),
             crossed: header.crossed.load(Ordering::Relaxed),
+            gpu: self.gpu(),
             unmapped: header.unmapped.load(Ordering::Relaxed),
             ended: self.ended(),
             moving: 0,
@@ -504,21 +562,45 @@ impl Ledger {
     fn phases(&self) -> Vec<String> {
         let header = self.header();
         let used = (header.phases_used.load(Ordering::Acquire) as usize).min(PHASES - 1);
-        let name = |number: usize| {
-            let name = &header.phase_names[number];
-            let len = usize::from(name.len.load(Ordering::Acquire)).min(NAME_BYTES);
-            let bytes: Vec<u8> = name.bytes[..len]
-                .iter()
-                .map(|byte| byte.load(Ordering::Relaxed))
-                .collect();
-            match String::from_utf8_lossy(&bytes) {
-                text if text.is_empty() => UNATTRIBUTED.to_owned(),
-                text => text.into_owned(),
-            }
+        let name = |number: usize| match read_name(&header.phase_names[number]) {
+            text if text.is_empty() => UNATTRIBUTED.to_owned(),
+            text => text,
         };
         std::iter::once(UNATTRIBUTED.to_owned())
             .chain((1..=used).map(name))
             .collect()
+    }
+
+    fn gpu(&self) -> GpuState {
+        let gpu = &self.header().gpu;
+        let used = (gpu.refusals_used.load(Ordering::Acquire) as usize).min(REFUSALS);
+        let refusals = gpu.refusals[..used].iter().filter_map(|refused| {
+            let count = refused.count.load(Ordering::Acquire);
+            let place = refused.place.load(Ordering::Relaxed);
+            (count != 0).then(|| Refusal {
+                round: (place >> 32) as u32,
+                phase: (place >> 24) as u8,
+                layer: HookLayer::from_bits(place >> 16),
+                call: read_name(&refused.call),
+                status: refused.status.load(Ordering::Relaxed),
+                has_context: place >> 8 & 1 != 0,
+                thread: refused.thread.load(Ordering::Relaxed),
+                count,
+            })
+        });
+        GpuState {
+            attached: gpu.attached.load(Ordering::Acquire),
+            failed: gpu.failed.load(Ordering::Acquire),
+            failure: match gpu.failure.load(Ordering::Relaxed) {
+                0 => None,
+                1 => Some(GpuFailure::NoLibrary),
+                code if code >= 1000 => Some(GpuFailure::Cupti(code - 1000)),
+                _ => Some(GpuFailure::NotCupti),
+            },
+            unseen: gpu.unseen.load(Ordering::Relaxed),
+            foreign: gpu.foreign.load(Ordering::Relaxed),
+            refusals: refusals.collect(),
+        }
     }
 
     fn processes(&self) -> Vec<MeteredProcess> {
@@ -586,6 +668,15 @@ fn has_ended(identity: Identity, asker: Identity) -> bool {
     // A first thread that has ended looks the same while others go on.
     let threads = fields.nth(16).and_then(|threads| threads.parse().ok());
     identity.shares_namespace(asker) && state == Some("Z") && threads.is_some_and(|n: u32| n <= 1)
+}
+
+fn read_name(name: &Name) -> String {
+    let len = usize::from(name.len.load(Ordering::Acquire)).min(NAME_BYTES);
+    let bytes: Vec<u8> = name.bytes[..len]
+        .iter()
+        .map(|byte| byte.load(Ordering::Relaxed))
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn read_counts(counts: &crate::layout::Counts) -> Counters {

@@ -304,6 +304,7 @@ fn gauges() -> impl Strategy<Value = Gauges> {
         threads: n[6],
         fds: n[7],
         cpu_ms: n[8],
+        card: None,
     })
 }
 

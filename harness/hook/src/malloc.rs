@@ -20,13 +20,10 @@ fn set_errno(error: c_int) {
     unsafe { *libc::__errno_location() = error };
 }
 
-/// The largest block that is asked for, in bytes: its trailer makes it no larger than an object can be.
-const LARGEST: usize = isize::MAX as usize - 4096;
-
 /// `size` with room for the trailer; `None` (and `ENOMEM`) if that is too large for any object.
 #[inline(always)]
 fn with_trailer(size: usize) -> Option<usize> {
-    if size <= LARGEST {
+    if size <= isize::MAX as usize - 4096 {
         Some(size + trailer::BYTES)
     } else {
         set_errno(libc::ENOMEM);
@@ -52,13 +49,14 @@ unsafe fn enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_voi
     }
 }
 
-/// [`enter`] where something rare has to be done.
+/// [`enter`] where something rare has to be done. By the C ABI, as are the others like
+/// it: what cannot unwind can be jumped to.
 ///
 /// # Safety
 /// As [`enter`], and `block` is not null.
 #[cold]
 #[inline(never)]
-unsafe fn slow_enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_void {
+unsafe extern "C" fn slow_enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_void {
     let context = ledger::slow_birth(layer, block.cast(), size);
     // SAFETY: the caller's promise.
     unsafe { mark(block, size, context) }
@@ -93,10 +91,12 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 pub(crate) unsafe fn malloc_in(layer: HookLayer, size: usize) -> *mut c_void {
     // SAFETY: passes the caller's arguments on; `enter` gets a block of that size.
     unsafe {
-        if !ledger::is_known_on() || size > LARGEST {
+        // What is too large without wrapping around, malloc itself refuses.
+        let (total, is_too_large) = size.overflowing_add(trailer::BYTES);
+        if !ledger::is_known_on() || is_too_large {
             return slow_malloc(layer, size);
         }
-        enter(layer, __libc_malloc(size + trailer::BYTES), size)
+        enter(layer, __libc_malloc(total), size)
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) unsafe fn malloc_in(layer: HookLayer, size: usize) -> *mut c_void {
 /// As [`malloc`].
 #[cold]
 #[inline(never)]
-unsafe fn slow_malloc(layer: HookLayer, size: usize) -> *mut c_void {
+unsafe extern "C" fn slow_malloc(layer: HookLayer, size: usize) -> *mut c_void {
     // SAFETY: as in `malloc_in`.
     unsafe {
         if !ledger::is_on() {
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 /// As [`free`], and `block` is not null.
 #[cold]
 #[inline(never)]
-unsafe fn slow_free(block: *mut c_void) {
+unsafe extern "C" fn slow_free(block: *mut c_void) {
     // SAFETY: the caller gives back a block of this allocator's. One that has no
     // trailer was born before the ledger or in another allocator.
     unsafe {

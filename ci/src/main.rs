@@ -5,7 +5,9 @@
 //! crashed.
 #![deny(unsafe_code)]
 
+mod explain;
 mod run;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,7 @@ const EXIT_CODES: &str = "Exit codes: 0 pass, 1 tidegate itself failed, 2 usage,
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Arguments),
+    Explain(explain::Arguments),
 }
 
 /// Why a command did not come to a verdict.
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse_from(words);
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Explain(arguments) => explain::explain(arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

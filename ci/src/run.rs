@@ -1,71 +1,50 @@
 //! `cargo tidegate run`: one program, metered and judged.
 
-use std::ffi::OsString;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use bytesize::ByteSize;
-use clap::Args;
-use regex::bytes::Regex;
-use tidegate::{Program, Run};
+use clap::{Args, ValueEnum};
+use tidegate::Explain;
 
 use crate::Failure;
+use crate::workload::Workload;
 
 /// Runs any program under the gate: the ledger is preloaded, a line of its output
-/// that matches ends a round.
+/// that matches ends a round. A leak is run once more with call stacks.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A line of the program's output that this regular expression matches ends a round.
-    #[arg(long, value_name = "REGEX")]
-    round_on: Regex,
-    /// Rounds before the measured ones.
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    warmup: u32,
-    /// Kill the program when it takes more memory than this, such as 512MiB or 8GiB.
-    #[arg(long, value_name = "SIZE")]
-    limit: Option<ByteSize>,
-    /// Without any progress for so long, the program hangs and is killed.
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = humantime::parse_duration)]
-    hang_after: Duration,
-    /// Write the run here as JSON, whole or not at all.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Keep the run (samples, output, books) in this folder.
-    #[arg(long, value_name = "FOLDER")]
-    keep_in: Option<PathBuf>,
-    /// The program and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    /// When to run the program again for the lines of code that allocate.
+    ///
+    /// TIDEGATE_EXPLAIN in the environment says it where this does not; unless
+    /// either says anything, it is on a leak.
+    #[arg(long, value_name = "WHEN")]
+    explain: Option<When>,
+    #[command(flatten)]
+    workload: Workload,
+}
+
+/// When a program is run again.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum When {
+    /// Not at all.
+    Never,
+    /// When the first run found a leak, for what can have leaked.
+    OnLeak,
+    /// Always, for every allocation.
+    EverySite,
+}
+
+impl From<When> for Explain {
+    fn from(when: When) -> Self {
+        match when {
+            When::Never => Self::Never,
+            When::OnLeak => Self::OnLeak,
+            When::EverySite => Self::EverySite,
+        }
+    }
 }
 
 /// Runs the program; the exit code is the verdict's.
 pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
-    let run = Program::new(arguments.command, arguments.round_on)
-        .warmup(arguments.warmup)
-        .memory_limit(arguments.limit.map(|limit| limit.as_u64()))
-        .hang_after(arguments.hang_after)
-        .keep_in(arguments.keep_in)
-        .run()
-        .map_err(|error| Failure::of_ours(error.chain()))?;
-    // The program's own output goes to the standard output; this is about it.
-    eprint!("{run}");
-    if let Some(path) = &arguments.json {
-        write(path, &run).map_err(|error| {
-            Failure::of_ours(format!("failed to write {}: {error}", path.display()))
-        })?;
-    }
+    let run = arguments
+        .workload
+        .judge(arguments.explain.map(Explain::from))?;
     Ok(run.verdict().class.exit_code())
-}
-
-fn write(path: &Path, run: &Run) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer_pretty(&mut file, run)?;
-    file.write_all(b"\n")?;
-    file.persist(path)?;
-    Ok(())
 }

@@ -122,7 +122,9 @@ impl Collector {
             gauges: ended.gauges,
         });
         self.allocated_before = allocated;
-        self.by_stack.add_round(self.booked(ended.snapshot));
+        let until_now = self.booked(ended.snapshot);
+        let until_now = until_now.filter(|booked| booked.round <= ended.number);
+        self.by_stack.add_round(until_now);
         let processes: BTreeSet<u32> = ended.snapshot.processes.iter().map(|p| p.pid).collect();
         self.maps.round_ended(processes.into_iter());
         self.live.push(live);

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,11 +14,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use regex::bytes::Regex;
+use rustix::fs::SeekFrom;
 use tidegate_hook::{Capacity, Ledger, Snapshot};
 
 use crate::books::{Ending, LimitKind, Settle};
 use crate::collect::{Collector, EndedRound, read_books};
 use crate::error::{Error, failed_to};
+use crate::explain::{self, Again, Explain, Request, Second};
 use crate::folder::RunFolder;
 use crate::gauges::gauges_now;
 use crate::limit::{self, Cgroup};
@@ -44,7 +47,8 @@ pub struct Program {
     plan: Plan,
     command: Vec<OsString>,
     round_on: Regex,
-    folder: Option<std::path::PathBuf>,
+    folder: Option<PathBuf>,
+    explain: Option<Explain>,
 }
 
 impl Program {
@@ -55,7 +59,7 @@ impl Program {
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
-        let name = std::path::Path::new(command.first().map_or("", |_| words[0].as_str()))
+        let name = Path::new(command.first().map_or("", |_| words[0].as_str()))
             .file_name()
             .map_or_else(
                 || "program".to_owned(),
@@ -71,6 +75,7 @@ impl Program {
             command,
             round_on,
             folder: None,
+            explain: None,
         }
     }
 
@@ -97,20 +102,55 @@ impl Program {
 
     /// Keeps the run in this folder.
     #[must_use]
-    pub fn keep_in(mut self, folder: Option<std::path::PathBuf>) -> Self {
+    pub fn keep_in(mut self, folder: Option<PathBuf>) -> Self {
         self.folder = folder;
         self
     }
 
+    /// When to run the program again for call stacks. `None` is what `TIDEGATE_EXPLAIN` in
+    /// the environment says, or else on a leak.
+    #[must_use]
+    pub fn explain(mut self, explain: Option<Explain>) -> Self {
+        self.explain = explain;
+        self
+    }
+
     /// Runs the program to its end and judges it. Its output is passed on as it comes.
+    ///
+    /// A second run for call stacks runs to its end too, and its output goes to a file
+    /// alone. It gets the same standard input where that is a file; from a pipe,
+    /// there is nothing left to read.
     ///
     /// # Errors
     /// If tidegate itself fails: the program cannot be started, the ledger's shared
     /// object is not found, the run cannot be stored.
     pub fn run(self) -> Result<Run, Error> {
         let folder = RunFolder::create(&self.plan.name, self.folder.as_deref())?;
-        let ledger = Ledger::create(Capacity::default());
-        let ledger = Arc::new(ledger.map_err(failed_to("make the ledger's memory"))?);
+        let input = rustix::fs::seek(io::stdin(), SeekFrom::Current(0));
+        let to_ours = [Box::new(io::stdout()) as To, Box::new(io::stderr())];
+        let Second { run, .. } = self.run_once(&folder, None, to_ours)?;
+        if let Ok(begin) = input {
+            // What cannot be read again is read from where it stands.
+            let _ = rustix::fs::seek(io::stdin(), SeekFrom::Start(begin));
+        }
+        let explain = self.explain.or_else(Explain::from_environment);
+        explain::explained(run, explain.unwrap_or_default(), &self)
+    }
+
+    /// Runs the program, with the stacks of what `request` asks for.
+    fn run_once(
+        &self,
+        folder: &RunFolder,
+        request: Option<&Request>,
+        [to_out, to_err]: [To; 2],
+    ) -> Result<Second, Error> {
+        let capacity = request.map_or_else(Capacity::default, Request::capacity);
+        let ledger = Ledger::create(capacity).map_err(failed_to("make the ledger's memory"))?;
+        if let Some(request) = request {
+            let asked = request.enter_into(&ledger);
+            asked.map_err(failed_to("ask for stacks"))?;
+        }
+        let ledger = Arc::new(ledger);
         let cgroup = self
             .plan
             .limit_bytes
@@ -148,8 +188,8 @@ impl Program {
         );
         let count = Arc::new(RoundCount::default());
         let listeners = [
-            out.map(|out| listen(Box::new(out) as Output, Box::new(io::stdout()), out_log)(&count)),
-            err.map(|err| listen(Box::new(err) as Output, Box::new(io::stderr()), err_log)(&count)),
+            out.map(|out| listen(Box::new(out) as Output, to_out, out_log)(&count)),
+            err.map(|err| listen(Box::new(err) as Output, to_err, err_log)(&count)),
         ];
         drop(rounds);
         let sampler = Sampler::start(Job {
@@ -211,7 +251,13 @@ impl Program {
             ..Settings::default()
         };
         let verdict = judge(&books, &settings);
-        folder.keep(Run::new(self.plan, limit_kind, books, verdict))
+        let run = Run::new(self.plan.clone(), limit_kind, books, verdict);
+        let sites = ledger.sites();
+        Ok(Second {
+            stacks: sites.map(|sites| collector.stacks(sites, &snapshot)),
+            run: folder.keep(run)?,
+            settings,
+        })
     }
 
     fn command(&self, ledger: &Ledger, cgroup: Option<&Cgroup>) -> Result<Command, Error> {
@@ -247,7 +293,23 @@ impl Program {
     }
 }
 
+impl Again for Program {
+    fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    /// The program itself says how many rounds it does.
+    fn run_again(&self, _: u32, request: &Request, folder: &Path) -> Result<Second, Error> {
+        let folder = RunFolder::create(&self.plan.name, Some(folder))?;
+        let to_nobody = [Box::new(io::sink()) as To, Box::new(io::sink())];
+        self.run_once(&folder, Some(request), to_nobody)
+    }
+}
+
+/// What a program prints.
 type Output = Box<dyn Read + Send>;
+/// Where that is passed on to.
+type To = Box<dyn Write + Send>;
 
 /// The number of the round that goes on, over both streams.
 #[derive(Default)]
@@ -258,7 +320,7 @@ struct Listener {
     round_on: Regex,
     ledger: Arc<Ledger>,
     rounds: Sender<u32>,
-    to: Box<dyn Write + Send>,
+    to: To,
     log: File,
 }
 

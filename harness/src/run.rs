@@ -12,9 +12,9 @@ use crate::books::{Books, LimitKind};
 use crate::error::Error;
 use crate::explain::Explanation;
 use crate::machine::Machine;
-use crate::report;
 use crate::scenario::Plan;
 use crate::verdict::{Class, Verdict, unmatched_releases};
+use crate::{explain, report};
 
 /// Name of a run's file in its folder.
 pub const RUN_FILE: &str = "run.json";
@@ -126,6 +126,15 @@ impl Run {
     /// The lines of code behind the verdict, where the scenario was run again for them.
     pub fn explanation(&self) -> Option<&Explanation> {
         self.explanation.as_ref()
+    }
+
+    /// The files that a second run for call stacks was exported to, in formats that other
+    /// tools open: DHAT JSON, folded stacks, pprof, a flame graph. Empty where there was none.
+    pub fn exports(&self) -> Vec<PathBuf> {
+        match self.explanation {
+            Some(_) => explain::exports(&self.folder),
+            None => Vec::new(),
+        }
     }
 
     /// What was measured.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::books::QueueDesign;
 use crate::control::{Channel, Order, Report};
 use crate::error::Error;
-use crate::explain::Explain;
+use crate::explain::{Again, Explain, Request, Second};
 use crate::run::Run;
 use crate::verdict::Settings;
-use crate::{explain, sys};
+use crate::{explain, supervisor, sys};
 
 /// Names the scenario that a child process is to run.
 pub(crate) const SCENARIO_VARIABLE: &str = "TIDEGATE_SCENARIO";
@@ -261,7 +261,9 @@ impl Scenario {
         let wanted = std::env::var(SCENARIO_VARIABLE).ok();
         match wanted {
             None => {
-                let run = explain::supervise(&self)?;
+                let (run, _) = supervisor::supervise(&self, None)?;
+                let explain = Explain::from_environment().unwrap_or(self.explain);
+                let run = explain::explained(run, explain, &self)?;
                 remember(&self.plan.name, &run);
                 Ok(run)
             }
@@ -277,6 +279,27 @@ impl Scenario {
             limit_bytes: self.plan.limit_bytes,
             ..Settings::default()
         }
+    }
+}
+
+impl Again for Scenario {
+    fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    fn run_again(&self, rounds: u32, request: &Request, folder: &Path) -> Result<Second, Error> {
+        let mut again = self.clone();
+        again.folder = Some(folder.to_owned());
+        again.plan.rounds = rounds;
+        again.plan.rounds_at_most = rounds;
+        // What would still come back has been waited for in the first run.
+        again.plan.patience_ms = again.plan.patience_ms.min(100);
+        let (run, stacks) = supervisor::supervise(&again, Some(request))?;
+        Ok(Second {
+            run,
+            stacks,
+            settings: again.settings(),
+        })
     }
 }
 

@@ -101,10 +101,11 @@ impl<A: GlobalAlloc + 'static> Alloc<A> {
     fn try_way(&self) -> bool {
         let _under = Under::layer(HookLayer::Meter);
         let layout = Layout::new::<[u64; 4]>();
+        ledger::take_last_block();
         // SAFETY: the layout is not empty; the block is given back with the same one.
         let through = unsafe {
             let block = self.inner.alloc(layout);
-            let through = !block.is_null() && ledger::last_block() == block;
+            let through = !block.is_null() && ledger::take_last_block() == block;
             if !block.is_null() {
                 self.inner.dealloc(block, layout);
             }

@@ -66,6 +66,12 @@ pub(crate) fn is_on() -> bool {
     }
 }
 
+/// Whether it is settled that this process is metered.
+#[inline(always)]
+pub(crate) fn is_known_on() -> bool {
+    STATE.state.load(Ordering::Acquire) == ON
+}
+
 /// Whether it is settled that this process is not metered and never will be.
 #[inline(always)]
 pub(crate) fn is_off() -> bool {

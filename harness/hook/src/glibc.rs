@@ -29,7 +29,7 @@ pub(crate) unsafe fn usable_size(block: *const c_void) -> usize {
     const IS_MAPPED: usize = 2;
     // SAFETY: every block of glibc's has its chunk header before it.
     let head = unsafe { block.cast::<usize>().sub(1).read() };
-    let overhead = if head & IS_MAPPED != 0 { 16 } else { 8 };
+    let overhead = 8 + (head & IS_MAPPED) * 4; // 8 or 16, without a branch.
     (head & !FLAGS).wrapping_sub(overhead)
 }
 

@@ -31,8 +31,9 @@ pub const ENTRIES: usize = 512;
 pub const PHASES: usize = 256;
 /// Layers that the ledger books.
 pub const LAYERS: usize = HookLayer::ALL.len();
-/// Of these, the ones that threads keep counters of their own for: the first few.
-pub const SHARD_LAYERS: usize = 5;
+/// Of these, the first are the ones that threads keep counters of their own for; a power
+/// of two.
+pub const SHARD_LAYERS: usize = 8;
 /// Layer and phase as one index, those of the first layer first.
 pub const CELLS: usize = PHASES * LAYERS;
 /// The cells that a shard has a counter for.

@@ -8,10 +8,12 @@
 //! phase does), the write of the trailer, and three additions to memory that
 //! only this thread writes. A release reads the trailer and does the same
 //! additions. No lock, no shared read-modify-write, no allocation, no panic.
+//! That is [`quick_birth`] and [`quick_release`], which do all of it or nothing.
 //!
-//! Everything else is cold: the first allocation of a process maps the memory,
-//! the first of a thread claims a shard, the first in a new context interns it,
-//! and a shard entry that is needed for another context moves its counts out.
+//! Everything else is cold and stands apart, in [`slow_birth`] and [`slow_release`]: the first allocation of a process maps the
+//! memory, the first of a thread claims a shard, the first in a new context
+//! interns it, a shard entry that is needed for another context moves its counts
+//! out, and what a thread holds back is told from time to time.
 //!
 //! A signal handler or an allocator callback that allocates while its thread is
 //! in here finds the mark and books straight into the shared counters with
@@ -23,11 +25,11 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::arch::{self, THREAD_BYTES};
-pub(crate) use crate::attach::{is_off, is_on};
+pub(crate) use crate::attach::{is_known_on, is_off, is_on};
 use crate::free_shards;
 use crate::layout::{
-    Capacity, Context, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, Name, PHASES, Place,
-    REFUSALS, Refused, Shard, layer_of,
+    Capacity, Context, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, Name, Now, PHASES,
+    Place, REFUSALS, Refused, SHARD_CELLS, SHARD_LAYERS, Shard, layer_of,
 };
 use crate::moves;
 use crate::processes::{View, empty_shard, move_out};
@@ -48,25 +50,83 @@ static THREAD_END: AtomicU32 = AtomicU32::new(u32::MAX);
 struct Thread {
     /// The thread's shard, or null: none yet, or none any more.
     shard: Cell<*const Shard>,
-    /// Whether the thread is in the ledger's code, or has no use for a shard.
-    busy: Cell<bool>,
-    /// Whether the thread's shard was taken back because the thread is ending.
-    ended: Cell<bool>,
-    /// The layer to book under; [`HookLayer::Native`] unless someone said otherwise.
-    layer: Cell<HookLayer>,
-    /// [`Now::generation`](crate::layout::Now) that `contexts` was made under.
+    /// Whether the thread is in the ledger's code, and the layer to book under.
+    mode: Cell<Mode>,
+    /// [`Now::generation`] that `contexts` was made under.
     generation: Cell<u32>,
+    /// Where the generation stands; valid where any of `current` is set.
+    now: Cell<*const Now>,
+    /// Where the births of the current contexts are counted, by layer.
+    current: [Current; SHARD_LAYERS],
     /// Indices of the current contexts by layer; 0 is not known.
-    contexts: [Cell<u32>; 8],
+    contexts: [Cell<u32>; SHARD_LAYERS],
     /// The thread's own place, or nothing.
     place: Cell<Place>,
-    /// The last block that the malloc family returned to this thread.
+    /// The last block that the malloc family returned to this thread while a layer was set for it.
     last: Cell<*mut u8>,
     /// How often the thread-end destructor has been asked to come again.
     end_passes: Cell<u32>,
+    /// Whether the thread's shard was taken back because the thread is ending.
+    ended: Cell<bool>,
 }
 
 const _: () = assert!(size_of::<Thread>() <= THREAD_BYTES && align_of::<Thread>() <= 64);
+
+/// Two answers in one word, so that one comparison says that neither matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Mode(u32);
+
+impl Mode {
+    /// Not in the ledger's code, and no layer was set.
+    const PLAIN: Self = Self(0);
+    /// In the ledger's code, and no layer was set.
+    const BUSY: Self = Self(1);
+
+    const fn is_busy(self) -> bool {
+        self.0 & Self::BUSY.0 != 0
+    }
+
+    const fn with_busy(self, busy: bool) -> Self {
+        Self(self.0 & !Self::BUSY.0 | busy as u32)
+    }
+
+    /// The layer to book under; [`HookLayer::Native`] unless someone said otherwise.
+    const fn layer(self) -> HookLayer {
+        HookLayer::from_bits((self.0 >> 8) as u64)
+    }
+
+    const fn with_layer(self, layer: HookLayer) -> Self {
+        Self(self.0 & 0xff | (layer as u32) << 8)
+    }
+}
+
+/// The shard's entry and the bytes held back of one current context, or nulls. The
+/// entry is of that context as long as it stands here.
+struct Current {
+    entry: Cell<*const Entry>,
+    held_back: Cell<*const AtomicI64>,
+}
+
+impl Thread {
+    /// No context is current any more, for the place or the time is another.
+    fn forget_contexts(&self) {
+        self.forget_entries();
+        for context in &self.contexts {
+            context.set(0);
+        }
+    }
+
+    /// The current contexts stay, their entries do not.
+    fn forget_entries(&self) {
+        for current in &self.current {
+            current.entry.set(null());
+        }
+    }
+
+    fn set_busy(&self, busy: bool) {
+        self.mode.set(self.mode.get().with_busy(busy));
+    }
+}
 
 /// The calling thread's [`Thread`]; not to be kept.
 #[inline(always)]
@@ -85,30 +145,129 @@ fn add_own(counter: &AtomicU64, amount: u64) {
     );
 }
 
+/// Books a new block of `size` bytes and returns the context for its trailer, if
+/// nothing rare has to be done for it; else books nothing.
 #[inline(always)]
-fn add_own_signed(counter: &AtomicI64, amount: i64) -> i64 {
-    let sum = counter.load(Ordering::Relaxed).wrapping_add(amount);
-    counter.store(sum, Ordering::Relaxed);
-    sum
+pub(crate) fn quick_birth(layer: HookLayer, size: usize) -> Option<u32> {
+    let thread = this_thread();
+    if thread.mode.get() != Mode::PLAIN {
+        return None;
+    }
+    thread.mode.set(Mode::BUSY);
+    compiler_fence(Ordering::SeqCst);
+    let context = count_birth(thread, layer, size);
+    compiler_fence(Ordering::SeqCst);
+    thread.mode.set(Mode::PLAIN);
+    context
+}
+
+#[inline(always)]
+fn count_birth(thread: &Thread, layer: HookLayer, size: usize) -> Option<u32> {
+    let current = &thread.current[layer as usize & (SHARD_LAYERS - 1)];
+    // SAFETY: an entry is null or one of the mapping, which is never unmapped, and
+    // where it is not null the two others were set with it.
+    let (entry, held_back, now) = unsafe {
+        let entry = current.entry.get().as_ref()?;
+        (entry, &*current.held_back.get(), &*thread.now.get())
+    };
+    if thread.generation.get() != now.generation.load(Ordering::Relaxed)
+        || !hold_back_little(held_back, size as i64)
+    {
+        return None;
+    }
+    add_own(&entry.counts.allocated_blocks, 1);
+    add_own(&entry.counts.allocated_bytes, size as u64);
+    Some(entry.context.load(Ordering::Relaxed))
+}
+
+/// Books the release of a block if nothing rare has to be done for it; else books
+/// nothing. Returns which.
+#[inline(always)]
+pub(crate) fn quick_release(context: u32, size: usize) -> bool {
+    let thread = this_thread();
+    if thread.mode.get() != Mode::PLAIN {
+        return false;
+    }
+    thread.mode.set(Mode::BUSY);
+    compiler_fence(Ordering::SeqCst);
+    let booked = count_release(thread, context, size);
+    compiler_fence(Ordering::SeqCst);
+    thread.mode.set(Mode::PLAIN);
+    booked
+}
+
+#[inline(always)]
+fn count_release(thread: &Thread, context: u32, size: usize) -> bool {
+    // SAFETY: null, or a shard of the mapping, which is never unmapped.
+    let Some(shard) = (unsafe { thread.shard.get().as_ref() }) else {
+        return false;
+    };
+    let entry = &shard.entries[context as usize & (ENTRIES - 1)];
+    if entry.context.load(Ordering::Relaxed) != context
+        || !hold_back_little(held_back_of(shard, entry), -(size as i64))
+    {
+        return false;
+    }
+    add_own(&entry.counts.released_blocks, 1);
+    add_own(&entry.counts.released_bytes, size as u64);
+    true
+}
+
+/// Keeps a change of live bytes to this thread, unless it is time to tell it.
+/// Returns whether it did.
+#[inline(always)]
+fn hold_back_little(held_back: &AtomicI64, change: i64) -> bool {
+    let sum = held_back.load(Ordering::Relaxed).wrapping_add(change);
+    if is_much(sum) {
+        return false;
+    }
+    held_back.store(sum, Ordering::Relaxed);
+    true
+}
+
+/// Whether as much is held back as may be, or more, in either direction.
+#[inline(always)]
+const fn is_much(held_back: i64) -> bool {
+    // One comparison for both directions.
+    held_back.wrapping_add(FLUSH_BYTES - 1) as u64 > (2 * FLUSH_BYTES - 2) as u64
+}
+
+/// The bytes held back of the phase and layer that an entry is of.
+#[inline(always)]
+fn held_back_of<'a>(shard: &'a Shard, entry: &Entry) -> &'a AtomicI64 {
+    // Whoever could write to the ledger could have written any cell there.
+    &shard.held_back[entry.cell.load(Ordering::Relaxed) as usize & (SHARD_CELLS - 1)]
 }
 
 /// Books a new block of `size` bytes and returns the context for its trailer.
 /// A layer that was set for the thread goes before `layer`.
 #[inline(always)]
 pub(crate) fn book_birth(layer: HookLayer, block: *mut u8, size: usize) -> u32 {
-    let thread = this_thread();
-    thread.last.set(block);
-    let layer = match thread.layer.get() {
-        HookLayer::Native => layer,
-        set => set,
-    };
-    birth(thread, layer, size)
+    match quick_birth(layer, size) {
+        Some(context) => context,
+        None => slow_birth(layer, block, size),
+    }
 }
 
 /// Books the release of a block.
 #[inline(always)]
 pub(crate) fn book_release(context: u32, size: usize) {
-    release(this_thread(), context, size);
+    if !quick_release(context, size) {
+        slow_release(context, size);
+    }
+}
+
+/// [`book_birth`], whatever has to be done for it.
+#[cold]
+#[inline(never)]
+pub(crate) fn slow_birth(layer: HookLayer, block: *mut u8, size: usize) -> u32 {
+    let thread = this_thread();
+    thread.last.set(block);
+    let layer = match thread.mode.get().layer() {
+        HookLayer::Native => layer,
+        set => set,
+    };
+    birth(thread, layer, size)
 }
 
 /// Books that a block was given to another allocator than the one that made it.
@@ -123,7 +282,7 @@ pub(crate) fn book_crossed() {
 /// as [`HookLayer::Anon`], and returns its context.
 pub(crate) fn book_mapping(size: usize) -> u32 {
     let thread = this_thread();
-    let layer = match thread.layer.get() {
+    let layer = match thread.mode.get().layer() {
         HookLayer::Native => HookLayer::Anon,
         set => set,
     };
@@ -243,21 +402,23 @@ pub(crate) fn book_foreign_release() {
     }
 }
 
-#[inline(always)]
 fn birth(thread: &Thread, layer: HookLayer, size: usize) -> u32 {
-    if thread.busy.get() {
+    if thread.mode.get().is_busy() {
         return direct_birth(thread, layer, size);
     }
-    thread.busy.set(true);
+    thread.set_busy(true);
     compiler_fence(Ordering::SeqCst);
     let Some(header) = header() else {
-        thread.busy.set(false);
+        thread.set_busy(false);
         return 0;
     };
-    if thread.generation.get() != header.now.generation.load(Ordering::Relaxed) {
-        forget_contexts(thread, header);
+    let generation = header.now.generation.load(Ordering::Acquire);
+    if thread.generation.get() != generation {
+        // The round or the inherited phase has changed.
+        thread.generation.set(generation);
+        thread.forget_contexts();
     }
-    let mut context = thread.contexts[layer as usize & 7].get();
+    let mut context = thread.contexts[layer as usize & (SHARD_LAYERS - 1)].get();
     if context == 0 {
         context = enter_context(thread, header, layer, size);
     }
@@ -265,47 +426,42 @@ fn birth(thread: &Thread, layer: HookLayer, size: usize) -> u32 {
         Some((shard, entry)) => {
             add_own(&entry.counts.allocated_blocks, 1);
             add_own(&entry.counts.allocated_bytes, size as u64);
-            hold_back(
-                header,
-                shard,
-                entry.cell.load(Ordering::Relaxed),
-                size as i64,
-            );
+            hold_back(header, shard, entry, size as i64);
+            if thread.contexts[layer as usize & (SHARD_LAYERS - 1)].get() == context {
+                let current = &thread.current[layer as usize & (SHARD_LAYERS - 1)];
+                thread.now.set(&raw const header.now);
+                current.held_back.set(held_back_of(shard, entry));
+                current.entry.set(entry);
+            }
         }
         None => count_directly(header, context, size as i64),
     }
     compiler_fence(Ordering::SeqCst);
-    thread.busy.set(false);
+    thread.set_busy(false);
     context
 }
 
-#[inline(always)]
-fn release(thread: &Thread, context: u32, size: usize) {
-    if thread.busy.get() {
-        if let Some(header) = header() {
-            count_directly(header, context, -(size as i64) - 1);
-        }
-        return;
+/// [`book_release`], whatever has to be done for it.
+#[cold]
+#[inline(never)]
+pub(crate) fn slow_release(context: u32, size: usize) {
+    let Some(header) = header() else { return };
+    let thread = this_thread();
+    if thread.mode.get().is_busy() {
+        return count_directly(header, context, -(size as i64) - 1);
     }
-    thread.busy.set(true);
+    thread.set_busy(true);
     compiler_fence(Ordering::SeqCst);
-    if let Some(header) = header() {
-        match entry(thread, context) {
-            Some((shard, entry)) => {
-                add_own(&entry.counts.released_blocks, 1);
-                add_own(&entry.counts.released_bytes, size as u64);
-                hold_back(
-                    header,
-                    shard,
-                    entry.cell.load(Ordering::Relaxed),
-                    -(size as i64),
-                );
-            }
-            None => count_directly(header, context, -(size as i64) - 1),
+    match entry(thread, context) {
+        Some((shard, entry)) => {
+            add_own(&entry.counts.released_blocks, 1);
+            add_own(&entry.counts.released_bytes, size as u64);
+            hold_back(header, shard, entry, -(size as i64));
         }
+        None => count_directly(header, context, -(size as i64) - 1),
     }
     compiler_fence(Ordering::SeqCst);
-    thread.busy.set(false);
+    thread.set_busy(false);
 }
 
 #[inline(always)]
@@ -314,29 +470,13 @@ pub(crate) fn header() -> Option<&'static Header> {
     unsafe { HEADER.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The thread's entry for a context, which may first have to be made.
-#[inline(always)]
-fn entry(thread: &Thread, context: u32) -> Option<(&'static Shard, &'static Entry)> {
-    // SAFETY: null, or a shard of the mapping, which is never unmapped.
-    let shard = unsafe { thread.shard.get().as_ref() };
-    if let Some(shard) = shard {
-        let entry = &shard.entries[context as usize & (ENTRIES - 1)];
-        if entry.context.load(Ordering::Relaxed) == context {
-            return Some((shard, entry));
-        }
-    }
-    find_entry(thread, context)
-}
-
 /// Keeps a change of live bytes to this thread until it is worth telling.
-#[inline(always)]
-fn hold_back(header: &Header, shard: &Shard, cell: u32, change: i64) {
-    let Some(held_back) = shard.held_back.get(cell as usize) else {
-        return;
-    };
-    let sum = add_own_signed(held_back, change);
-    if sum >= FLUSH_BYTES || sum <= -FLUSH_BYTES {
-        tell(header, held_back, cell);
+fn hold_back(header: &Header, shard: &Shard, entry: &Entry, change: i64) {
+    let held_back = held_back_of(shard, entry);
+    let sum = held_back.load(Ordering::Relaxed).wrapping_add(change);
+    held_back.store(sum, Ordering::Relaxed);
+    if is_much(sum) {
+        tell(header, held_back, entry.cell.load(Ordering::Relaxed));
     }
 }
 
@@ -431,17 +571,6 @@ fn shards() -> &'static [Shard] {
     unsafe { std::slice::from_raw_parts(first, SHARD_COUNT.load(Ordering::Relaxed) as usize) }
 }
 
-/// The round or the inherited phase has changed: what was current is so no longer.
-#[cold]
-fn forget_contexts(thread: &Thread, header: &Header) {
-    thread
-        .generation
-        .set(header.now.generation.load(Ordering::Acquire));
-    for context in &thread.contexts {
-        context.set(0);
-    }
-}
-
 #[cold]
 fn enter_context(thread: &Thread, header: &Header, layer: HookLayer, size: usize) -> u32 {
     let Some(key) = current_key(thread, header, layer) else {
@@ -452,7 +581,7 @@ fn enter_context(thread: &Thread, header: &Header, layer: HookLayer, size: usize
         return interned(header, key, site);
     }
     let context = interned(header, key, 0);
-    thread.contexts[layer as usize & 7].set(context);
+    thread.contexts[layer as usize & (SHARD_LAYERS - 1)].set(context);
     context
 }
 
@@ -573,10 +702,9 @@ fn reserve_context(header: &Header) -> u32 {
     }
 }
 
-/// Finds the thread's entry for a context: claims a shard if the thread has
-/// none, and moves out what the entry held for another context.
-#[cold]
-fn find_entry(thread: &Thread, index: u32) -> Option<(&'static Shard, &'static Entry)> {
+/// The thread's entry for a context: claims a shard if the thread has none, and
+/// moves out what the entry held for another context.
+fn entry(thread: &Thread, index: u32) -> Option<(&'static Shard, &'static Entry)> {
     let key = Key(context(index)?.key.load(Ordering::Relaxed));
     if key.process() != PROCESS.load(Ordering::Relaxed) {
         return None;
@@ -588,6 +716,7 @@ fn find_entry(thread: &Thread, index: u32) -> Option<(&'static Shard, &'static E
     };
     let entry = &shard.entries[index as usize & (ENTRIES - 1)];
     if entry.context.load(Ordering::Relaxed) != index {
+        thread.forget_entries();
         moves::begin(&shard.moving);
         move_out(contexts(), entry);
         entry.cell.store(key.cell(), Ordering::Relaxed);
@@ -657,12 +786,12 @@ unsafe extern "C" fn thread_ends(value: *mut c_void) {
         unsafe { libc::pthread_setspecific(THREAD_END.load(Ordering::Relaxed), value) };
         return;
     }
-    thread.busy.set(true);
+    thread.set_busy(true);
     compiler_fence(Ordering::SeqCst);
     give_back_shard(thread);
     thread.ended.set(true);
     compiler_fence(Ordering::SeqCst);
-    thread.busy.set(false);
+    thread.set_busy(false);
 }
 
 fn give_back_shard(thread: &Thread) {
@@ -671,6 +800,7 @@ fn give_back_shard(thread: &Thread) {
         return;
     };
     thread.shard.set(null());
+    thread.forget_entries();
     empty_shard(contexts(), shard);
     for (cell, held_back) in shard.held_back.iter().enumerate() {
         if held_back.load(Ordering::Relaxed) != 0 {
@@ -734,10 +864,8 @@ pub(crate) fn begin_again(slot: u32) {
     PROCESS.store(slot, Ordering::Relaxed);
     let thread = this_thread();
     thread.shard.set(null());
-    thread.busy.set(false);
-    for context in &thread.contexts {
-        context.set(0);
-    }
+    thread.set_busy(false);
+    thread.forget_contexts();
 }
 
 /// This process's slot, or 0.
@@ -749,9 +877,7 @@ pub(crate) fn process() -> u32 {
 pub(crate) fn set_own_place(place: Place) -> Place {
     let thread = this_thread();
     let before = thread.place.replace(place);
-    for context in &thread.contexts {
-        context.set(0);
-    }
+    thread.forget_contexts();
     before
 }
 
@@ -766,20 +892,23 @@ pub(crate) fn set_layer(layer: HookLayer) -> HookLayer {
     // The optimiser knows that malloc touches no memory of the program's and
     // would move this store past it, or drop it; the fences keep it here.
     compiler_fence(Ordering::SeqCst);
-    let before = this_thread().layer.replace(layer);
+    let mode = &this_thread().mode;
+    let before = mode.get();
+    mode.set(before.with_layer(layer));
     compiler_fence(Ordering::SeqCst);
-    before
+    before.layer()
 }
 
 /// The layer to book under on the calling thread.
 #[inline(always)]
 pub(crate) fn layer() -> HookLayer {
-    this_thread().layer.get()
+    this_thread().mode.get().layer()
 }
 
-/// The last block that the malloc family returned to this thread.
-pub(crate) fn last_block() -> *mut u8 {
-    this_thread().last.get()
+/// The last block that the malloc family returned to this thread while a layer was
+/// set for it, since this was last asked; or null.
+pub(crate) fn take_last_block() -> *mut u8 {
+    this_thread().last.replace(null_mut())
 }
 
 /// Begins a round: blocks born from now on belong to it.

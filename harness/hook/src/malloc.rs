@@ -37,18 +37,41 @@ fn with_trailer(size: usize) -> Option<usize> {
 /// `block` is null or was just allocated with at least `size` bytes and room for a trailer.
 #[inline(always)]
 unsafe fn enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_void {
-    if !block.is_null() {
-        let context = ledger::book_birth(layer, block.cast(), size);
-        // SAFETY: the caller's promise.
-        unsafe {
-            trailer::write(
-                Maker::Malloc,
-                block.cast(),
-                usable_size(block),
-                size,
-                context,
-            )
-        };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if block.is_null() {
+            return block;
+        }
+        match ledger::quick_birth(layer, size) {
+            Some(context) => mark(block, size, context),
+            None => slow_enter(layer, block, size),
+        }
+    }
+}
+
+/// [`enter`] where something rare has to be done. By the C ABI, as are the others like
+/// it: what cannot unwind can be jumped to.
+///
+/// # Safety
+/// As [`enter`], and `block` is not null.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn slow_enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_void {
+    let context = ledger::slow_birth(layer, block.cast(), size);
+    // SAFETY: the caller's promise.
+    unsafe { mark(block, size, context) }
+}
+
+/// Writes the trailer of a new block.
+///
+/// # Safety
+/// As [`enter`], and `block` is not null.
+#[inline(always)]
+unsafe fn mark(block: *mut c_void, size: usize, context: u32) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let usable = usable_size(block);
+        trailer::write(Maker::Malloc, block.cast(), usable, size, context);
     }
     block
 }
@@ -67,6 +90,24 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 #[inline(always)]
 pub(crate) unsafe fn malloc_in(layer: HookLayer, size: usize) -> *mut c_void {
     // SAFETY: passes the caller's arguments on; `enter` gets a block of that size.
+    unsafe {
+        // What is too large without wrapping around, malloc itself refuses.
+        let (total, is_too_large) = size.overflowing_add(trailer::BYTES);
+        if !ledger::is_known_on() || is_too_large {
+            return slow_malloc(layer, size);
+        }
+        enter(layer, __libc_malloc(total), size)
+    }
+}
+
+/// [`malloc_in`] where something rare has to be done, from the start.
+///
+/// # Safety
+/// As [`malloc`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn slow_malloc(layer: HookLayer, size: usize) -> *mut c_void {
+    // SAFETY: as in `malloc_in`.
     unsafe {
         if !ledger::is_on() {
             return __libc_malloc(size);
@@ -178,6 +219,31 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     if block.is_null() {
         return;
     }
+    // SAFETY: the caller gives back a block of this allocator's.
+    unsafe {
+        if !ledger::is_known_on() {
+            return slow_free(block);
+        }
+        let usable = usable_size(block);
+        let Some(old) = trailer::read(Maker::Malloc, block.cast(), usable) else {
+            return slow_free(block);
+        };
+        if !ledger::quick_release(old.context, old.size) {
+            return slow_free(block);
+        }
+        trailer::erase(block.cast(), usable);
+        __libc_free(block);
+    }
+}
+
+/// [`free`] where something rare has to be done, from the start. Apart, so that the
+/// quick way needs no registers that are kept through calls.
+///
+/// # Safety
+/// As [`free`], and `block` is not null.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn slow_free(block: *mut c_void) {
     // SAFETY: the caller gives back a block of this allocator's. One that has no
     // trailer was born before the ledger or in another allocator.
     unsafe {
@@ -185,7 +251,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
             let usable = usable_size(block);
             match trailer::read(Maker::Malloc, block.cast(), usable) {
                 Some(old) => {
-                    ledger::book_release(old.context, old.size);
+                    ledger::slow_release(old.context, old.size);
                     trailer::erase(block.cast(), usable);
                 }
                 None => ledger::book_foreign_release(),

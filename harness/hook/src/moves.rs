@@ -5,9 +5,11 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Counts are about to move.
+/// Counts are about to move. One does so at a time.
 pub(crate) fn begin(moving: &AtomicU32) {
-    moving.fetch_add(1, Ordering::Relaxed);
+    // Odd already where the last one was killed at it.
+    let broken_off = moving.load(Ordering::Relaxed) & 1;
+    moving.fetch_add(1 + broken_off, Ordering::Relaxed);
     // Who sees anything that is written from here on sees this too. That takes a
     // fence: an ordering of the addition would not bind what comes after it.
     fence(Ordering::Release);

@@ -22,7 +22,9 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::free_shards;
-use crate::layout::{Context, Counts, Entry, Header, Key, LAYERS, PROCESSES, Shard, layer_of};
+use crate::layout::{
+    Context, Counts, Entry, Header, Key, LAYERS, PROCESSES, Process, Shard, layer_of,
+};
 use crate::ledger::sleep_a_moment;
 use crate::moves::{self, move_count};
 
@@ -39,6 +41,12 @@ pub(crate) struct View<'a> {
 pub(crate) struct Identity(u64);
 
 impl Identity {
+    /// The process `pid` of the same namespace.
+    #[cfg(test)]
+    pub const fn with_pid(self, pid: u32) -> Self {
+        Self(self.0 & !0xffff_ffff | pid as u64)
+    }
+
     /// The calling process.
     pub fn current() -> Self {
         // SAFETY: getpid has no preconditions; stat fills the struct before it is read.
@@ -50,6 +58,17 @@ impl Identity {
             };
             Self(u64::from(namespace) << 32 | u64::from(libc::getpid() as u32))
         }
+    }
+
+    /// The process that has this slot.
+    pub fn of(process: &Process) -> Self {
+        Self(process.identity.load(Ordering::Acquire))
+    }
+
+    /// As it stands in the ledger.
+    #[cfg(test)]
+    pub const fn bits(self) -> u64 {
+        self.0
     }
 
     pub const fn pid(self) -> u32 {
@@ -183,7 +202,8 @@ fn used(header: &Header) -> impl Iterator<Item = u32> {
 }
 
 /// Closes the books of the processes that have `ended`, and returns how many
-/// those were. Does nothing if someone else keeps doing so.
+/// those were. Does nothing if someone else keeps doing so. Not to be called by
+/// two threads of a process at one time, which look the same from outside.
 ///
 /// The first process of all is kept until it executes another program: the
 /// supervisor reads its books after its end.
@@ -191,13 +211,16 @@ pub(crate) fn close_ended(view: View<'_>, me: Identity, ended: impl Fn(Identity)
     let header = view.header;
     let to_close = |slot: u32| {
         let process = &header.processes[slot as usize];
-        let identity = Identity(process.identity.load(Ordering::Acquire));
+        let identity = Identity::of(process);
         identity.0 != 0
             && process.refused.load(Ordering::Acquire) == 0
             && (identity == me || identity.0 != header.root.load(Ordering::Acquire))
             && ended(identity)
     };
-    if !used(header).any(to_close) || !lock(header, me, &ended) {
+    // One that was killed at closing has left the books unreadable.
+    let closer = Identity(header.closer.0.load(Ordering::Acquire));
+    let broken_off = closer.0 != 0 && closer != me && ended(closer);
+    if !(broken_off || used(header).any(to_close)) || !lock(header, me, &ended) {
         return 0;
     }
     let mut closed = 0;
@@ -220,15 +243,12 @@ fn lock(header: &Header, me: Identity, ended: impl Fn(Identity) -> bool) -> bool
     for _ in 0..TRIES {
         match closer.compare_exchange(0, me.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return true,
-            // A process closes only before it has a slot, on one thread: mine
-            // is that of someone who had my id before me.
+            // A process closes on one thread at a time: mine is that of someone
+            // who had my id before me.
             Err(holder) if Identity(holder) == me || ended(Identity(holder)) => {
                 let relieved =
                     closer.compare_exchange(holder, me.0, Ordering::AcqRel, Ordering::Relaxed);
                 if relieved.is_ok() {
-                    if header.closings.load(Ordering::Acquire) % 2 == 1 {
-                        header.closings.fetch_add(1, Ordering::AcqRel);
-                    }
                     return true;
                 }
             }

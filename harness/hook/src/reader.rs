@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::layout::{
     CELLS, Capacity, Context, FLUSH_BYTES, Header, HookLayer, Key, LAYERS, MAGIC, NAME_BYTES, Name,
@@ -31,6 +32,8 @@ pub struct Ledger {
     file: OwnedFd,
     base: NonNull<u8>,
     capacity: Capacity,
+    /// Held while this process closes books: to the others, its threads are one.
+    closing: Mutex<()>,
 }
 
 // SAFETY: the mapping is shared memory that is only accessed through atomics.
@@ -273,6 +276,7 @@ impl Ledger {
             file: file.into(),
             base,
             capacity,
+            closing: Mutex::new(()),
         };
         let header = ledger.header();
         header.contexts.store(capacity.contexts, Ordering::Relaxed);
@@ -342,6 +346,7 @@ impl Ledger {
     /// ledger is spared, so that its books can be read after its end.
     pub fn close_ended(&self) -> u32 {
         let me = Identity::current();
+        let _closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         processes::close_ended(self.view(), me, |other| has_ended(other, me))
     }
 
@@ -470,9 +475,13 @@ impl Ledger {
             let before = self.moves(moves::before);
             snapshot = self.read();
             let after = self.moves(moves::after);
-            let pairs = before.iter().zip(&after);
+            let pairs = before.iter().zip(&after).enumerate();
             snapshot.moving = pairs
-                .filter(|(before, after)| !moves::stood_still(**before, **after))
+                .filter(|(place, (before, after))| {
+                    let stood_still = moves::stood_still(**before, **after)
+                        || (before == after && self.is_left_behind(*place));
+                    !stood_still
+                })
                 .count() as u32
                 + after.len().abs_diff(before.len()) as u32;
             if snapshot.moving == 0 {
@@ -481,6 +490,17 @@ impl Ledger {
             std::thread::yield_now();
         }
         snapshot
+    }
+
+    /// Whether what [`moves`](Self::moves) has in this place is of a shard whose
+    /// process has ended: no counts move there any more, though they once did.
+    fn is_left_behind(&self, place: usize) -> bool {
+        let slot = |shard: &Shard| shard.process.load(Ordering::Acquire) as usize;
+        let process = place
+            .checked_sub(1)
+            .and_then(|shard| self.shards().get(shard))
+            .and_then(|shard| self.header().processes.get(slot(shard)));
+        process.is_some_and(|process| has_ended(Identity::of(process), Identity::current()))
     }
 
     /// Of closing books, and of each shard, what tells whether counts move.
@@ -685,5 +705,100 @@ fn read_counts(counts: &crate::layout::Counts) -> Counters {
         allocated_bytes: counts.allocated_bytes.load(Ordering::Relaxed),
         released_blocks: counts.released_blocks.load(Ordering::Relaxed),
         released_bytes: counts.released_bytes.load(Ordering::Relaxed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that has ended and was waited for.
+    fn somebody_gone() -> Identity {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        Identity::current().with_pid(child.id())
+    }
+
+    /// A ledger with as many processes, of one thread each.
+    fn written_by(processes: u32, identity: Identity, root: Identity) -> Ledger {
+        let ledger = Ledger::create(Capacity::default()).unwrap();
+        let header = ledger.header();
+        header.root.store(root.bits(), Ordering::Relaxed);
+        header.processes_used.store(processes, Ordering::Relaxed);
+        header.shards_used.0.store(processes, Ordering::Relaxed);
+        for (slot, shard) in (1..).zip(ledger.shards()) {
+            let process = &header.processes[slot as usize];
+            process.identity.store(identity.bits(), Ordering::Relaxed);
+            shard.process.store(slot, Ordering::Relaxed);
+        }
+        ledger
+    }
+
+    /// A ledger in which a thread of process `of` was stopped while it moved counts.
+    fn stopped_while_moving(of: Identity, root: Identity) -> Ledger {
+        let ledger = written_by(1, of, root);
+        moves::begin(&ledger.shards()[0].moving);
+        ledger
+    }
+
+    #[test]
+    fn books_that_several_threads_close_at_one_time_are_closed_once() {
+        const PROCESSES: u32 = 1000;
+        let ledger = written_by(PROCESSES, somebody_gone(), Identity::current());
+        let barrier = std::sync::Barrier::new(4);
+        let closed: u32 = std::thread::scope(|scope| {
+            let close = || {
+                scope.spawn(|| {
+                    barrier.wait();
+                    ledger.close_ended()
+                })
+            };
+            let threads = [close(), close(), close(), close()];
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert_eq!(closed, PROCESSES);
+        assert_eq!(ledger.snapshot().moving, 0);
+        let free = || crate::free_shards::pop(&ledger.header().free_shards.0, ledger.shards());
+        let given_back = std::iter::from_fn(free).take(2 * PROCESSES as usize);
+        assert_eq!(given_back.count(), PROCESSES as usize);
+    }
+
+    #[test]
+    fn a_shard_of_a_process_that_was_killed_while_it_moved_counts_stands_still() {
+        let gone = somebody_gone();
+        assert_eq!(stopped_while_moving(gone, gone).snapshot().moving, 0);
+        let me = Identity::current();
+        assert_eq!(
+            stopped_while_moving(me, me).snapshot().moving,
+            1,
+            "one that lives may go on at any moment"
+        );
+    }
+
+    #[test]
+    fn a_shard_that_was_left_moving_is_as_good_as_new_once_its_books_are_closed() {
+        let ledger = stopped_while_moving(somebody_gone(), Identity::current());
+        assert_eq!(ledger.close_ended(), 1);
+        assert_eq!(ledger.snapshot().moving, 0);
+        assert!(
+            ledger.shards()[0]
+                .moving
+                .load(Ordering::Relaxed)
+                .is_multiple_of(2)
+        );
+    }
+
+    #[test]
+    fn who_was_killed_while_it_closed_books_is_relieved_though_nobody_else_has_ended() {
+        let ledger = Ledger::create(Capacity::default()).unwrap();
+        let header = ledger.header();
+        header
+            .closer
+            .0
+            .store(somebody_gone().bits(), Ordering::Relaxed);
+        moves::begin(&header.closings);
+        assert_eq!(ledger.snapshot().moving, 1);
+        ledger.close_ended();
+        assert_eq!(ledger.snapshot().moving, 0);
     }
 }

@@ -1,8 +1,8 @@
 //! From which line of code: a second run that takes stacks.
 //!
-//! The gate runs without stacks. When it finds a leak, the scenario is run once
-//! more, and the hook takes the stack of those allocations only that match what
-//! the first run found: the phase, the layer, and the sizes that the survivors
+//! The gate runs without stacks. When it finds a leak, the scenario or program is
+//! run once more, and the hook takes the stack of those allocations only that match
+//! what the first run found: the phase, the layer, and the sizes that the survivors
 //! can have. The stacks become part of the ledger's own books, so that the bytes
 //! and blocks of each are exact.
 //!
@@ -22,7 +22,7 @@ mod source;
 mod symbols;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use schemars::JsonSchema;
@@ -32,9 +32,7 @@ use crate::books::{Amount, Ending, Layer};
 use crate::error::{Error, failed_to};
 use crate::folder::RunFolder;
 use crate::run::Run;
-use crate::scenario::Scenario;
-use crate::supervisor;
-use crate::verdict::{Class, Finding, SEVERAL_PHASES, judge};
+use crate::verdict::{Class, Finding, SEVERAL_PHASES, Settings, judge};
 
 pub use dhat::{dhat_allocated, dhat_left};
 pub use flame::flame_graph;
@@ -47,6 +45,9 @@ pub(crate) use show::terminal;
 
 /// Sets [`Explain`] from outside, for all scenarios: `never`, `on-leak`, `every-site`.
 pub const EXPLAIN_VARIABLE: &str = "TIDEGATE_EXPLAIN";
+
+/// The folder within a run's that holds the second run, and what was exported of it.
+const FOLDER: &str = "explain";
 
 /// Sites that `run.json` and the report keep; the exported files hold all.
 const KEPT_SITES: usize = 100;
@@ -66,7 +67,7 @@ pub enum Explain {
 
 impl Explain {
     /// What the environment says, if it says anything that makes sense.
-    fn from_environment() -> Option<Self> {
+    pub(crate) fn from_environment() -> Option<Self> {
         match std::env::var(EXPLAIN_VARIABLE).ok()?.trim() {
             "never" | "0" | "off" => Some(Self::Never),
             "on-leak" | "1" | "on" => Some(Self::OnLeak),
@@ -175,15 +176,38 @@ impl Site {
     }
 }
 
-/// Runs a scenario and judges it, and runs it again for stacks if they are wanted.
-pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
-    let (mut run, _) = supervisor::supervise(scenario, None)?;
-    let explain = Explain::from_environment().unwrap_or(scenario.explain);
+/// What was run and can be run again with stacks.
+pub(crate) trait Again {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// Runs it again, with as many measured rounds where that is ours to say, and keeps
+    /// the run in `folder`.
+    ///
+    /// # Errors
+    /// If tidegate itself fails.
+    fn run_again(&self, rounds: u32, request: &Request, folder: &Path) -> Result<Second, Error>;
+}
+
+/// A second run.
+pub(crate) struct Second {
+    pub run: Run,
+    pub stacks: Option<Stacks>,
+    /// What it is judged with.
+    pub settings: Settings,
+}
+
+/// A run with its explanation, if one is wanted: runs it again for stacks.
+pub(crate) fn explained(
+    mut run: Run,
+    explain: Explain,
+    workload: &impl Again,
+) -> Result<Run, Error> {
     let Some(request) = Request::after(&run, explain) else {
         return Ok(run);
     };
     let begun = Instant::now();
-    match explain_run(scenario, &run, &request) {
+    match explain_run(workload, &run, &request) {
         Ok(mut explanation) => {
             explanation.seconds = begun.elapsed().as_secs_f64();
             name_sites(&mut run.verdict.findings, &explanation);
@@ -198,19 +222,20 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
         }
     }
     let folder = run.folder().to_owned();
-    RunFolder::create(&scenario.plan.name, Some(&folder))?.keep(run)
+    RunFolder::create(workload.name(), Some(&folder))?.keep(run)
 }
 
-fn explain_run(scenario: &Scenario, first: &Run, request: &Request) -> Result<Explanation, Error> {
-    let folder = first.folder().join("explain");
-    let mut again = scenario.clone();
-    again.folder = Some(folder.clone());
-    let rounds = request.rounds(first);
-    again.plan.rounds = rounds;
-    again.plan.rounds_at_most = rounds;
-    // What would still come back has been waited for in the first run.
-    again.plan.patience_ms = again.plan.patience_ms.min(100);
-    let (mut run, stacks) = supervisor::supervise(&again, Some(request))?;
+fn explain_run(
+    workload: &impl Again,
+    first: &Run,
+    request: &Request,
+) -> Result<Explanation, Error> {
+    let folder = first.folder().join(FOLDER);
+    let Second {
+        mut run,
+        stacks,
+        settings,
+    } = workload.run_again(request.rounds(first), request, &folder)?;
     let Some(stacks) = stacks else {
         return Err(Error::BadChild {
             problem: "the ledger has no stacks".into(),
@@ -228,8 +253,8 @@ fn explain_run(scenario: &Scenario, first: &Run, request: &Request) -> Result<Ex
         sites.retain(|site| site.grown.bytes > 0 || site.grown.blocks > 0);
     }
     run.books.sites = sites.iter().map(Site::series).collect();
-    run.verdict = judge(&run.books, &again.settings());
-    let run = RunFolder::create(&again.plan.name, Some(&folder))?.keep(run)?;
+    run.verdict = judge(&run.books, &settings);
+    let run = RunFolder::create(workload.name(), Some(&folder))?.keep(run)?;
     store(&folder, &sites, &run)?;
     let coverage = first
         .verdict
@@ -318,23 +343,45 @@ fn name_sites(findings: &mut [Finding], explanation: &Explanation) {
     }
 }
 
+/// The files that a second run is exported to.
+mod export {
+    pub const LEFT_DHAT: &str = "left.dhat.json";
+    pub const ALLOCATED_DHAT: &str = "allocated.dhat.json";
+    pub const LEFT_FOLDED: &str = "left.folded";
+    pub const LEFT_PPROF: &str = "left.pb.gz";
+    pub const LEFT_GRAPH: &str = "left.svg";
+}
+
+/// The exported files of the run in this folder, as far as there are any.
+pub(crate) fn exports(run_folder: &Path) -> Vec<PathBuf> {
+    let names = [
+        export::LEFT_DHAT,
+        export::ALLOCATED_DHAT,
+        export::LEFT_FOLDED,
+        export::LEFT_PPROF,
+        export::LEFT_GRAPH,
+    ];
+    let files = names.map(|name| run_folder.join(FOLDER).join(name));
+    files.into_iter().filter(|file| file.is_file()).collect()
+}
+
 /// Writes the sites in the formats that other tools open.
 fn store(folder: &Path, sites: &[Site], run: &Run) -> Result<(), Error> {
     let command = &run.plan.name;
     let mut files: Vec<(&str, Vec<u8>)> = vec![
-        ("left.dhat.json", dhat_left(sites, command).into_bytes()),
+        (export::LEFT_DHAT, dhat_left(sites, command).into_bytes()),
         (
-            "allocated.dhat.json",
+            export::ALLOCATED_DHAT,
             dhat_allocated(sites, command).into_bytes(),
         ),
         (
-            "left.folded",
+            export::LEFT_FOLDED,
             folded(sites, |site| site.grown.bytes).into_bytes(),
         ),
-        ("left.pb.gz", pprof(sites)),
+        (export::LEFT_PPROF, pprof(sites)),
     ];
     if let Some(graph) = flame_graph(sites, &run.plan.name, |site| site.grown.bytes) {
-        files.push(("left.svg", graph.into_bytes()));
+        files.push((export::LEFT_GRAPH, graph.into_bytes()));
     }
     for (name, content) in files {
         let path = folder.join(name);

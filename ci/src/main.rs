@@ -5,6 +5,7 @@
 //! crashed.
 #![deny(unsafe_code)]
 
+mod doctor;
 mod explain;
 mod run;
 mod workload;
@@ -28,6 +29,7 @@ const EXIT_CODES: &str = "Exit codes: 0 pass, 1 tidegate itself failed, 2 usage,
 enum Command {
     Run(run::Arguments),
     Explain(explain::Arguments),
+    Doctor(doctor::Arguments),
 }
 
 /// Why a command did not come to a verdict.
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

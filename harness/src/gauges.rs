@@ -102,6 +102,15 @@ pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
     })
 }
 
+/// Whether a process is on its way out: it has given up its memory, and with a card
+/// or much memory it is there for a while yet.
+pub(crate) fn is_ending(pid: i32) -> bool {
+    match Process::new(pid).and_then(|process| process.status()) {
+        Ok(status) => status.vmrss.is_none(),
+        Err(_) => true,
+    }
+}
+
 fn add(sum: &mut Gauges, one: &Gauges) {
     sum.rss_anon += one.rss_anon;
     sum.rss_file += one.rss_file;
@@ -132,7 +141,19 @@ mod tests {
     fn a_process_that_is_gone_has_none() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let tree = Tree::new(child.id() as i32).unwrap();
+        assert!(!is_ending(std::process::id() as i32));
         child.wait().unwrap();
         assert_eq!(tree.read(), None);
+        assert!(is_ending(child.id() as i32));
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_is_ending() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        while !is_ending(pid) {
+            std::thread::yield_now();
+        }
+        assert!(child.try_wait().is_ok());
     }
 }

@@ -45,8 +45,9 @@
 //! # Limits
 //!
 //! - Linux on x86-64 with glibc.
-//! - Memory that never passes through malloc (direct `mmap`, the card) is not in
-//!   these books. It shows in the gauges, which witness and do not decide.
+//! - Memory that passes neither through malloc nor through `mmap` and, with the feature
+//!   `gpu`, the interfaces of CUDA, is in no book. It shows in the gauges, which witness
+//!   and do not decide.
 //! - What a test does before [`Scenario::run`] is done in the child process too.
 #![deny(unsafe_code)]
 
@@ -54,6 +55,7 @@ pub mod books;
 mod card;
 mod collect;
 mod control;
+pub mod doctor;
 mod error;
 pub mod explain;
 mod folder;

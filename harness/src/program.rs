@@ -22,7 +22,7 @@ use crate::collect::{Collector, EndedRound, read_books};
 use crate::error::{Error, failed_to};
 use crate::explain::{self, Again, Explain, Request, Second};
 use crate::folder::RunFolder;
-use crate::gauges::gauges_now;
+use crate::gauges::{gauges_now, is_ending};
 use crate::limit::{self, Cgroup};
 use crate::run::Run;
 use crate::sampler::{Job, SAMPLES_FILE, Sampler, kill_group};
@@ -438,7 +438,8 @@ impl Watch<'_> {
                 snapshot = now;
             }
         }
-        if next.is_none() && self.is_gone()? {
+        let gauges = gauges_now(self.pid, self.ledger);
+        if next.is_none() && (self.is_gone()? || (gauges.is_none() && is_ending(self.pid))) {
             return Ok(ended.try_recv().ok());
         }
         let settle = Settle {
@@ -452,7 +453,7 @@ impl Watch<'_> {
             failed: None,
             settle,
             at_seconds: self.start.elapsed().as_secs_f64(),
-            gauges: gauges_now(self.pid, self.ledger),
+            gauges,
             snapshot: &snapshot,
         });
         self.settled = snapshot;

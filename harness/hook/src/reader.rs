@@ -161,7 +161,24 @@ pub enum GpuFailure {
     Cupti(u32),
 }
 
+/// How the shared memory has it.
+pub(crate) mod gpu_failure {
+    pub(crate) const NO_LIBRARY: u32 = 1;
+    pub(crate) const NOT_CUPTI: u32 = 2;
+    /// And CUPTI's own error on top of this.
+    pub(crate) const CUPTI_SAID: u32 = 1000;
+}
+
 impl GpuFailure {
+    /// What a number in the shared memory stands for.
+    pub(crate) const fn of(code: u32) -> Self {
+        match code {
+            gpu_failure::NO_LIBRARY => Self::NoLibrary,
+            code if code >= gpu_failure::CUPTI_SAID => Self::Cupti(code - gpu_failure::CUPTI_SAID),
+            _ => Self::NotCupti,
+        }
+    }
+
     /// CUPTI's error where another tool of its kind is subscribed already.
     pub const TAKEN: Self = Self::Cupti(39);
 }
@@ -613,9 +630,7 @@ impl Ledger {
             failed: gpu.failed.load(Ordering::Acquire),
             failure: match gpu.failure.load(Ordering::Relaxed) {
                 0 => None,
-                1 => Some(GpuFailure::NoLibrary),
-                code if code >= 1000 => Some(GpuFailure::Cupti(code - 1000)),
-                _ => Some(GpuFailure::NotCupti),
+                code => Some(GpuFailure::of(code)),
             },
             unseen: gpu.unseen.load(Ordering::Relaxed),
             foreign: gpu.foreign.load(Ordering::Relaxed),

@@ -348,6 +348,8 @@ fn sentence(finding: &Finding, returned: bool) -> String {
     );
     let verb = if returned {
         "is released more slowly than it is allocated"
+    } else if layer.is_gpu_handle() {
+        "are never destroyed"
     } else if layer.is_counted() {
         "are never closed"
     } else {

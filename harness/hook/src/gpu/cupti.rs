@@ -16,6 +16,8 @@ use super::calls::{self, Made};
 use crate::context::as_meter;
 use crate::layout::HookLayer;
 use crate::ledger;
+use crate::reader::GpuFailure;
+use crate::reader::gpu_failure::{CUPTI_SAID, NO_LIBRARY, NOT_CUPTI};
 
 /// Environment variable that names CUPTI's library, where it is not found by itself.
 const LIBRARY_VARIABLE: &str = "TIDEGATE_CUPTI";
@@ -37,12 +39,6 @@ const ENTER: u32 = 0;
 const SUCCESS: u32 = 0;
 /// The driver is shutting down, and with it goes everything.
 const DEINITIALIZED: u32 = 4;
-
-/// Why there is no ledger of the GPU, as the shared memory has it.
-pub(crate) const NO_LIBRARY: u32 = 1;
-pub(crate) const NOT_CUPTI: u32 = 2;
-/// And CUPTI's own error on top of this.
-pub(crate) const CUPTI_SAID: u32 = 1000;
 
 type Subscriber = *mut c_void;
 type Callback = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
@@ -80,7 +76,16 @@ pub extern "C" fn InitializeInjection() -> i32 {
     1
 }
 
-fn subscribe() -> Result<(), u32> {
+/// Looks whether CUPTI can be had, without taking it.
+///
+/// # Errors
+/// Why it cannot.
+pub fn find() -> Result<(), GpuFailure> {
+    functions().map(drop).map_err(GpuFailure::of)
+}
+
+/// CUPTI's functions to subscribe and to ask for callbacks.
+fn functions() -> Result<(Subscribe, EnableDomain), u32> {
     let library = open().ok_or(NO_LIBRARY)?;
     let symbol = |name: &CStr| {
         // SAFETY: an open library and a C string.
@@ -93,12 +98,16 @@ fn subscribe() -> Result<(), u32> {
     };
     // SAFETY: CUPTI's functions of these names have these types; its enumerations are
     // 32-bit integers.
-    let (subscribe, enable) = unsafe {
+    Ok(unsafe {
         (
             transmute::<*mut c_void, Subscribe>(symbol(c"cuptiSubscribe")?),
             transmute::<*mut c_void, EnableDomain>(symbol(c"cuptiEnableDomain")?),
         )
-    };
+    })
+}
+
+fn subscribe() -> Result<(), u32> {
+    let (subscribe, enable) = functions()?;
     let said = |status| match status {
         SUCCESS => Ok(()),
         error => Err(CUPTI_SAID + error),

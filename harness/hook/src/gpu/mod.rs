@@ -32,4 +32,4 @@ mod book;
 mod calls;
 mod cupti;
 
-pub use cupti::attach;
+pub use cupti::{attach, find};

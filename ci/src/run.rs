@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 use regex::bytes::Regex;
-use tidegate::{Program, Run};
+use tidegate::{Day, Program, Run, Suppressions};
 
 use crate::Failure;
 
@@ -34,6 +34,13 @@ pub(crate) struct Arguments {
     /// Keep the run (samples, output, books) in this folder.
     #[arg(long, value_name = "FOLDER")]
     keep_in: Option<PathBuf>,
+    /// Let through the known leaks that this file lists: LeakSanitizer's `leak:` lines,
+    /// each with a reason and a last day above it.
+    #[arg(long, value_name = "FILE")]
+    suppressions: Option<PathBuf>,
+    /// The day by which suppressions expire; the day of the run unless given.
+    #[arg(long, value_name = "YYYY-MM-DD", requires = "suppressions")]
+    as_of: Option<Day>,
     /// The program and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -41,11 +48,13 @@ pub(crate) struct Arguments {
 
 /// Runs the program; the exit code is the verdict's.
 pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
+    let suppressions = suppressions(&arguments)?;
     let run = Program::new(arguments.command, arguments.round_on)
         .warmup(arguments.warmup)
         .memory_limit(arguments.limit.map(|limit| limit.as_u64()))
         .hang_after(arguments.hang_after)
         .keep_in(arguments.keep_in)
+        .suppressions(suppressions)
         .run()
         .map_err(|error| Failure::of_ours(error.chain()))?;
     // The program's own output goes to the standard output; this is about it.
@@ -56,6 +65,18 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         })?;
     }
     Ok(run.verdict().class.exit_code())
+}
+
+/// Reads the suppressions before anything is run, for a mistake in them is the user's.
+fn suppressions(arguments: &Arguments) -> Result<Option<Suppressions>, Failure> {
+    let Some(file) = &arguments.suppressions else {
+        return Ok(None);
+    };
+    let read = Suppressions::read(file).map_err(|error| Failure::of_usage(error.chain()))?;
+    Ok(Some(match arguments.as_of {
+        Some(day) => read.as_of(day),
+        None => read,
+    }))
 }
 
 fn write(path: &Path, run: &Run) -> std::io::Result<()> {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use regex::bytes::Regex;
 use tidegate_hook::{Capacity, Ledger, Snapshot};
 
+use crate::aside;
 use crate::books::{Ending, LimitKind, Settle};
 use crate::collect::{Collector, EndedRound, read_books};
 use crate::error::{Error, failed_to};
@@ -25,6 +26,7 @@ use crate::run::Run;
 use crate::sampler::{Job, SAMPLES_FILE, Sampler, kill_group};
 use crate::scenario::{Plan, Scenario};
 use crate::supervisor::{Outcome, Progress, Workload, how_it_ended, prefer_for_oom_kill};
+use crate::suppressions::Suppressions;
 use crate::sys::{AtBirth, before_exec};
 use crate::verdict::{Settings, judge};
 
@@ -43,6 +45,7 @@ pub struct Program {
     command: Vec<OsString>,
     round_on: Regex,
     folder: Option<std::path::PathBuf>,
+    suppressions: Option<Suppressions>,
 }
 
 impl Program {
@@ -69,6 +72,7 @@ impl Program {
             command,
             round_on,
             folder: None,
+            suppressions: None,
         }
     }
 
@@ -97,6 +101,13 @@ impl Program {
     #[must_use]
     pub fn keep_in(mut self, folder: Option<std::path::PathBuf>) -> Self {
         self.folder = folder;
+        self
+    }
+
+    /// Lets known leaks through, as [`Scenario::suppressions`] does.
+    #[must_use]
+    pub fn suppressions(mut self, suppressions: Option<Suppressions>) -> Self {
+        self.suppressions = suppressions;
         self
     }
 
@@ -209,7 +220,11 @@ impl Program {
             ..Settings::default()
         };
         let verdict = judge(&books, &settings);
-        folder.keep(Run::new(self.plan, limit_kind, books, verdict))
+        let mut run = Run::new(self.plan, limit_kind, books, verdict);
+        if let Some(suppressions) = &self.suppressions {
+            aside::by_place(&mut run, suppressions, &settings);
+        }
+        folder.keep(run)
     }
 
     fn command(&self, ledger: &Ledger, cgroup: Option<&Cgroup>) -> Result<Command, Error> {

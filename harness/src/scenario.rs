@@ -16,6 +16,7 @@ use crate::control::{Channel, Order, Report};
 use crate::error::Error;
 use crate::explain::Explain;
 use crate::run::Run;
+use crate::suppressions::Suppressions;
 use crate::verdict::Settings;
 use crate::{explain, sys};
 
@@ -56,6 +57,7 @@ pub struct Scenario {
     pub(crate) test: Option<String>,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) explain: Explain,
+    pub(crate) suppressions: Option<Suppressions>,
 }
 
 /// What a scenario was asked to do.
@@ -121,6 +123,7 @@ impl Scenario {
             test: None,
             folder: None,
             explain: Explain::default(),
+            suppressions: None,
         }
     }
 
@@ -232,6 +235,16 @@ impl Scenario {
     #[must_use]
     pub fn explain(mut self, explain: Explain) -> Self {
         self.explain = explain;
+        self
+    }
+
+    /// Lets known leaks through: those that a rule matches which has not expired.
+    ///
+    /// A rule that names a stack needs the second run (see [`explain`](Self::explain)),
+    /// which then does as many rounds as the first; without one it lets nothing through.
+    #[must_use]
+    pub fn suppressions(mut self, suppressions: Suppressions) -> Self {
+        self.suppressions = Some(suppressions);
         self
     }
 

@@ -17,6 +17,7 @@ mod identity;
 mod pprof;
 mod recorder;
 mod request;
+mod runtime;
 mod show;
 mod source;
 mod symbols;
@@ -28,6 +29,7 @@ use std::time::Instant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::aside::{self, Second};
 use crate::books::{Amount, Ending, Layer};
 use crate::error::{Error, failed_to};
 use crate::folder::RunFolder;
@@ -41,6 +43,7 @@ pub use flame::flame_graph;
 pub use folded::folded;
 pub use frames::{Frame, FrameKind};
 pub use pprof::pprof;
+pub(crate) use recorder::growth;
 pub(crate) use recorder::{Booked, Recorder, Stacks};
 pub(crate) use request::Request;
 pub(crate) use show::terminal;
@@ -128,6 +131,10 @@ pub struct Site {
     pub frames: Vec<Frame>,
     /// Whether the stack went on beyond what was kept.
     pub cut: bool,
+    /// The runtime that this is all of (`driver`, `std`, or the crate's name), where no
+    /// code of yours asked for the memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
     /// Which frame is the first of your own code, if any is.
     pub yours: Option<usize>,
     /// Allocated over the measured rounds.
@@ -178,15 +185,18 @@ impl Site {
 /// Runs a scenario and judges it, and runs it again for stacks if they are wanted.
 pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
     let (mut run, _) = supervisor::supervise(scenario, None)?;
+    let mut waits = false;
+    if let Some(suppressions) = &scenario.suppressions {
+        waits = aside::by_place(&mut run, suppressions, &scenario.settings());
+    }
     let explain = Explain::from_environment().unwrap_or(scenario.explain);
     let Some(request) = Request::after(&run, explain) else {
-        return Ok(run);
+        return keep(scenario, run);
     };
     let begun = Instant::now();
-    match explain_run(scenario, &run, &request) {
+    match explain_run(scenario, &mut run, &request, waits) {
         Ok(mut explanation) => {
             explanation.seconds = begun.elapsed().as_secs_f64();
-            name_sites(&mut run.verdict.findings, &explanation);
             run.explanation = Some(explanation);
         }
         // The verdict stands without it.
@@ -197,15 +207,29 @@ pub(crate) fn supervise(scenario: &Scenario) -> Result<Run, Error> {
             });
         }
     }
+    keep(scenario, run)
+}
+
+fn keep(scenario: &Scenario, run: Run) -> Result<Run, Error> {
     let folder = run.folder().to_owned();
     RunFolder::create(&scenario.plan.name, Some(&folder))?.keep(run)
 }
 
-fn explain_run(scenario: &Scenario, first: &Run, request: &Request) -> Result<Explanation, Error> {
+fn explain_run(
+    scenario: &Scenario,
+    first: &mut Run,
+    request: &Request,
+    suppressions_wait: bool,
+) -> Result<Explanation, Error> {
     let folder = first.folder().join("explain");
     let mut again = scenario.clone();
     again.folder = Some(folder.clone());
-    let rounds = request.rounds(first);
+    // What remains without the suppressed must be judged as surely as the first run was.
+    let rounds = if suppressions_wait {
+        measured_rounds(first)
+    } else {
+        request.rounds(first)
+    };
     again.plan.rounds = rounds;
     again.plan.rounds_at_most = rounds;
     // What would still come back has been waited for in the first run.
@@ -238,6 +262,19 @@ fn explain_run(scenario: &Scenario, first: &Run, request: &Request) -> Result<Ex
         .filter(|finding| is_explainable(finding))
         .map(|finding| coverage(finding, &sites, &run))
         .collect();
+    let second = Second {
+        books: &run.books,
+        sites: &sites,
+        settings: &again.settings(),
+    };
+    let suppressions = scenario.suppressions.as_ref();
+    let is_aside = aside::by_stack(first, &second, suppressions, &scenario.settings());
+    let blamed: Vec<&Site> = sites
+        .iter()
+        .zip(&is_aside)
+        .filter_map(|(site, aside)| (!aside).then_some(site))
+        .collect();
+    name_sites(&mut first.verdict.findings, &blamed);
     let sites_exist = sites.len() as u64;
     sites.truncate(KEPT_SITES);
     if stacks.dropped() > 0 {
@@ -257,8 +294,13 @@ fn explain_run(scenario: &Scenario, first: &Run, request: &Request) -> Result<Ex
     })
 }
 
+fn measured_rounds(run: &Run) -> u32 {
+    let rounds = u32::try_from(run.books.rounds.len()).unwrap_or(u32::MAX);
+    rounds.saturating_sub(run.books.warmup).max(1)
+}
+
 /// Whether stacks can say more of a finding.
-fn is_explainable(finding: &Finding) -> bool {
+pub(crate) fn is_explainable(finding: &Finding) -> bool {
     finding.class == Class::Leak
         && matches!(
             finding.layer,
@@ -267,7 +309,7 @@ fn is_explainable(finding: &Finding) -> bool {
 }
 
 /// Whether a site can be one of a finding's.
-fn belongs(site: &Site, finding: &Finding) -> bool {
+pub(crate) fn belongs(site: &Site, finding: &Finding) -> bool {
     let any_phase = finding.phase.is_empty() || finding.phase == SEVERAL_PHASES;
     site.layer == finding.layer && (any_phase || site.phase == finding.phase)
 }
@@ -293,17 +335,12 @@ fn coverage(finding: &Finding, sites: &[Site], run: &Run) -> Coverage {
 }
 
 /// Gives each leak its site, where one carries nine tenths of what the sites carry.
-fn name_sites(findings: &mut [Finding], explanation: &Explanation) {
+fn name_sites(findings: &mut [Finding], sites: &[&Site]) {
     for finding in findings
         .iter_mut()
         .filter(|finding| is_explainable(finding))
     {
-        let ours = || {
-            explanation
-                .sites
-                .iter()
-                .filter(|site| belongs(site, finding))
-        };
+        let ours = || sites.iter().filter(|site| belongs(site, finding));
         let Some(first) = ours().next() else { continue };
         let all: Amount = ours().map(|site| site.grown).sum();
         let same: Amount = ours()

@@ -40,6 +40,13 @@ struct Failure {
 }
 
 impl Failure {
+    fn of_usage(message: impl Into<String>) -> Self {
+        Self {
+            code: 2,
+            message: message.into(),
+        }
+    }
+
     fn of_ours(message: impl Into<String>) -> Self {
         Self {
             code: 1,

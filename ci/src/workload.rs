@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 use regex::bytes::Regex;
-use tidegate::{Explain, Program, Run};
+use tidegate::{Day, Explain, Program, Run, Suppressions};
 
 use crate::Failure;
 
@@ -33,6 +33,13 @@ pub(crate) struct Workload {
     /// Keep the run (samples, output, books) in this folder.
     #[arg(long, value_name = "FOLDER")]
     keep_in: Option<PathBuf>,
+    /// Let through the known leaks that this file lists: LeakSanitizer's `leak:` lines,
+    /// each with a reason and a last day above it.
+    #[arg(long, value_name = "FILE")]
+    suppressions: Option<PathBuf>,
+    /// The day by which suppressions expire; the day of the run unless given.
+    #[arg(long, value_name = "YYYY-MM-DD", requires = "suppressions")]
+    as_of: Option<Day>,
     /// The program and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -41,12 +48,14 @@ pub(crate) struct Workload {
 impl Workload {
     /// Runs the program, reports on the standard error and stores the run where that was asked.
     pub(crate) fn judge(self, explain: Option<Explain>) -> Result<Run, Failure> {
+        let suppressions = self.read_suppressions()?;
         let run = Program::new(self.command, self.round_on)
             .warmup(self.warmup)
             .memory_limit(self.limit.map(|limit| limit.as_u64()))
             .hang_after(self.hang_after)
             .keep_in(self.keep_in)
             .explain(explain)
+            .suppressions(suppressions)
             .run()
             .map_err(|error| Failure::of_ours(error.chain()))?;
         // The program's own output goes to the standard output; this is about it.
@@ -57,6 +66,18 @@ impl Workload {
             })?;
         }
         Ok(run)
+    }
+
+    /// Reads the suppressions before anything is run, for a mistake in them is the user's.
+    fn read_suppressions(&self) -> Result<Option<Suppressions>, Failure> {
+        let Some(file) = &self.suppressions else {
+            return Ok(None);
+        };
+        let read = Suppressions::read(file).map_err(|error| Failure::of_usage(error.chain()))?;
+        Ok(Some(match self.as_of {
+            Some(day) => read.as_of(day),
+            None => read,
+        }))
     }
 }
 

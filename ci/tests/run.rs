@@ -173,3 +173,50 @@ fn a_bad_pattern_or_size_is_a_usage_error_that_says_which() {
     let words = refused(&["--round-on", "x"]);
     assert!(words.contains("CMD"), "{words}");
 }
+
+#[test]
+fn known_leaks_are_let_through_until_their_last_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = folder.path().join("known.supp");
+    std::fs::write(
+        &known,
+        "#: reason = the shell keeps its strings\n#: until = 2026-03-31\n\
+         #: layer = native-heap\nleak:*\n",
+    )
+    .unwrap();
+    let known = known.to_str().unwrap();
+    let grow = "x=$x$(head -c 10000 /dev/zero | tr '\\0' x)";
+    let on = |day: &str| {
+        let options = ["--warmup", "3", "--suppressions", known, "--as-of", day];
+        run(folder.path(), &options, &rounds(grow))
+    };
+    let (code, words, last_day) = on("2026-03-31");
+    assert_eq!(code, 0, "{words}");
+    let told = &last_day["set_aside"]["suppressions"][0];
+    assert_eq!(told["came_to"], "used", "{words}");
+    assert_eq!(last_day["set_aside"]["findings"][0]["class"], "leak");
+    let (code, words, day_after) = on("2026-04-01");
+    assert_eq!((code, class(&day_after)), (3, "leak"), "{words}");
+    let told = &day_after["set_aside"]["suppressions"][0];
+    assert_eq!(told["came_to"], "expired", "{words}");
+}
+
+#[test]
+fn a_mistake_in_suppressions_is_a_usage_error_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = folder.path().join("known.supp");
+    std::fs::write(&known, "# known\n#: reason = ticket 812\nleak:f\n").unwrap();
+    let output = command(folder.path())
+        .args(["run", "--round-on", "x", "--suppressions"])
+        .arg(&known)
+        .args(["--", "touch", "started"])
+        .output()
+        .unwrap();
+    let words = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(
+        words.contains("known.supp:3: `leak:f` has no until"),
+        "{words}"
+    );
+    assert!(!folder.path().join("started").exists(), "nothing is run");
+}

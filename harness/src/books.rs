@@ -63,6 +63,30 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// Every layer, in the order of the documentation.
+    pub const ALL: [Self; 20] = [
+        Self::RustHeap,
+        Self::NativeHeap,
+        Self::Anon,
+        Self::File,
+        Self::Shmem,
+        Self::DriverHeap,
+        Self::Pinned,
+        Self::Registered,
+        Self::Device,
+        Self::DevicePool,
+        Self::Managed,
+        Self::Threads,
+        Self::Fds,
+        Self::GpuContexts,
+        Self::GpuStreams,
+        Self::GpuEvents,
+        Self::GpuModules,
+        Self::GpuGraphs,
+        Self::GpuPools,
+        Self::GpuImports,
+    ];
+
     /// The layer's name, as in reports and in `run.json`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -229,6 +253,10 @@ pub struct Books {
     /// A site's blocks are also in the series of its layer and phase.
     #[serde(default)]
     pub sites: Vec<SiteSeries>,
+    /// Parts of the series that are not judged: suppressed leaks, and what runtimes
+    /// keep for themselves. Gauges are compared with all that is in the series.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<Aside>,
     /// Resident bytes of the mappings after each round, where they were read.
     #[serde(default)]
     pub maps: Vec<MapSeries>,
@@ -238,6 +266,22 @@ pub struct Books {
     /// The memory limit that this run was given, in bytes, also when it was not passed.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
+}
+
+/// A part of a series that is not judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Aside {
+    /// The layer.
+    pub layer: Layer,
+    /// The phase; empty for what has none (counted gauges).
+    pub phase: String,
+    /// The site, where it is one of [`Books::sites`].
+    pub site: Option<String>,
+    /// What of it was alive after each round, warm-up included; empty for what is in
+    /// no series (gauges, refused releases), which is then left out as a whole.
+    pub live: Vec<Amount>,
+    /// What of it was left at the end, by the round that bore it.
+    pub left: Vec<(u32, Amount)>,
 }
 
 /// One ended round, after settling.

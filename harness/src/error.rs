@@ -38,6 +38,16 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file of suppressions holds something that is not understood.
+    #[error("{}:{line}: {problem}", file.display())]
+    BadSuppressions {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A plan that cannot be followed.
     #[error("{problem}")]
     BadPlan {

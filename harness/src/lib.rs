@@ -51,6 +51,7 @@
 //! - What a test does before [`Scenario::run`] is done in the child process too.
 #![deny(unsafe_code)]
 
+mod aside;
 pub mod books;
 mod card;
 mod collect;
@@ -70,10 +71,12 @@ mod run;
 mod sampler;
 mod scenario;
 mod supervisor;
+pub mod suppressions;
 #[allow(unsafe_code)]
 mod sys;
 pub mod verdict;
 
+pub use aside::{CameTo, Residue, SetAside, SuppressionUse};
 pub use error::Error;
 pub use explain::{Explain, Explanation};
 pub use machine::Machine;
@@ -82,5 +85,6 @@ pub use program::Program;
 pub use run::{RUN_FILE, RUN_SCHEMA, Run, run_schema};
 pub use sampler::{SAMPLES_FILE, Sample, read_samples};
 pub use scenario::{Outcome, Plan, Round, Scenario};
+pub use suppressions::{Day, Suppressions};
 pub use tidegate_hook::{Alloc, consumed, is_metered, produced};
 pub use verdict::{Class, Verdict};

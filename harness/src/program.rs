@@ -28,6 +28,7 @@ use crate::run::Run;
 use crate::sampler::{Job, SAMPLES_FILE, Sampler, kill_group};
 use crate::scenario::{Plan, Scenario};
 use crate::supervisor::{Outcome, Progress, Workload, how_it_ended, prefer_for_oom_kill};
+use crate::suppressions::Suppressions;
 use crate::sys::{AtBirth, before_exec};
 use crate::verdict::{Settings, judge};
 
@@ -49,6 +50,7 @@ pub struct Program {
     round_on: Regex,
     folder: Option<PathBuf>,
     explain: Option<Explain>,
+    suppressions: Option<Suppressions>,
 }
 
 impl Program {
@@ -76,6 +78,7 @@ impl Program {
             round_on,
             folder: None,
             explain: None,
+            suppressions: None,
         }
     }
 
@@ -112,6 +115,13 @@ impl Program {
     #[must_use]
     pub fn explain(mut self, explain: Option<Explain>) -> Self {
         self.explain = explain;
+        self
+    }
+
+    /// Lets known leaks through, as [`Scenario::suppressions`] does.
+    #[must_use]
+    pub fn suppressions(mut self, suppressions: Option<Suppressions>) -> Self {
+        self.suppressions = suppressions;
         self
     }
 
@@ -245,11 +255,7 @@ impl Program {
             .plan
             .limit_bytes
             .map(|_| cgroup.as_ref().map_or(LimitKind::Watchdog, Cgroup::kind));
-        let settings = Settings {
-            limit_bytes: self.plan.limit_bytes,
-            probes: Vec::new(),
-            ..Settings::default()
-        };
+        let settings = self.settings();
         let verdict = judge(&books, &settings);
         let run = Run::new(self.plan.clone(), limit_kind, books, verdict);
         let sites = ledger.sites();
@@ -296,6 +302,18 @@ impl Program {
 impl Again for Program {
     fn name(&self) -> &str {
         &self.plan.name
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            limit_bytes: self.plan.limit_bytes,
+            probes: Vec::new(),
+            ..Settings::default()
+        }
+    }
+
+    fn suppressions(&self) -> Option<&Suppressions> {
+        self.suppressions.as_ref()
     }
 
     /// The program itself says how many rounds it does.

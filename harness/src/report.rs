@@ -32,6 +32,9 @@ pub(crate) fn terminal(run: &Run) -> String {
             bullet(&mut out, &finding.sentence);
         }
     }
+    for line in run.set_aside.terminal() {
+        bullet(&mut out, &line);
+    }
     for missing in &verdict.missing {
         bullet(&mut out, &format!("missing: {missing}"));
     }

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::aside::SetAside;
 use crate::books::{Books, LimitKind};
 use crate::error::Error;
 use crate::explain::Explanation;
@@ -43,6 +44,9 @@ pub struct Run {
     /// The lines of code behind the verdict, where the scenario was run again for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
+    /// What grew and does not fail the run, and what the suppressions came to.
+    #[serde(default, skip_serializing_if = "SetAside::is_empty")]
+    pub set_aside: SetAside,
     /// The folder that holds the run.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
@@ -75,6 +79,7 @@ impl Run {
             verdict,
             books,
             explanation: None,
+            set_aside: SetAside::default(),
             folder: PathBuf::new(),
         }
     }

@@ -16,6 +16,7 @@ use crate::control::{Channel, Order, Report};
 use crate::error::Error;
 use crate::explain::{Again, Explain, Request, Second};
 use crate::run::Run;
+use crate::suppressions::Suppressions;
 use crate::verdict::Settings;
 use crate::{explain, supervisor, sys};
 
@@ -56,6 +57,7 @@ pub struct Scenario {
     pub(crate) test: Option<String>,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) explain: Explain,
+    pub(crate) suppressions: Option<Suppressions>,
 }
 
 /// What a scenario was asked to do.
@@ -121,6 +123,7 @@ impl Scenario {
             test: None,
             folder: None,
             explain: Explain::default(),
+            suppressions: None,
         }
     }
 
@@ -235,6 +238,16 @@ impl Scenario {
         self
     }
 
+    /// Lets known leaks through: those that a rule matches which has not expired.
+    ///
+    /// A rule that names a stack needs the second run (see [`explain`](Self::explain)),
+    /// which then does as many rounds as the first; without one it lets nothing through.
+    #[must_use]
+    pub fn suppressions(mut self, suppressions: Suppressions) -> Self {
+        self.suppressions = Some(suppressions);
+        self
+    }
+
     /// Runs the scenario in a child process, and judges it.
     ///
     /// `body` does one round. It returns nothing, or a result whose error marks
@@ -285,6 +298,14 @@ impl Scenario {
 impl Again for Scenario {
     fn name(&self) -> &str {
         &self.plan.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings()
+    }
+
+    fn suppressions(&self) -> Option<&Suppressions> {
+        self.suppressions.as_ref()
     }
 
     fn run_again(&self, rounds: u32, request: &Request, folder: &Path) -> Result<Second, Error> {

@@ -247,6 +247,7 @@ pub(super) mod sample {
                 layer: Layer::NativeHeap,
                 phase: "finish".to_owned(),
                 site: super::super::identity::identity(&frames),
+                runtime: None,
                 yours: first_of_yours(&frames),
                 frames,
                 cut: false,

@@ -17,6 +17,7 @@ mod identity;
 mod pprof;
 mod recorder;
 mod request;
+mod runtime;
 mod show;
 mod source;
 mod symbols;
@@ -28,10 +29,12 @@ use std::time::Instant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::aside;
 use crate::books::{Amount, Ending, Layer};
 use crate::error::{Error, failed_to};
 use crate::folder::RunFolder;
 use crate::run::Run;
+use crate::suppressions::Suppressions;
 use crate::verdict::{Class, Finding, SEVERAL_PHASES, Settings, judge};
 
 pub use dhat::{dhat_allocated, dhat_left};
@@ -39,6 +42,7 @@ pub use flame::flame_graph;
 pub use folded::folded;
 pub use frames::{Frame, FrameKind};
 pub use pprof::pprof;
+pub(crate) use recorder::growth;
 pub(crate) use recorder::{Booked, Recorder, Stacks};
 pub(crate) use request::Request;
 pub(crate) use show::terminal;
@@ -129,6 +133,10 @@ pub struct Site {
     pub frames: Vec<Frame>,
     /// Whether the stack went on beyond what was kept.
     pub cut: bool,
+    /// The runtime that this is all of (`driver`, `std`, or the crate's name), where no
+    /// code of yours asked for the memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
     /// Which frame is the first of your own code, if any is.
     pub yours: Option<usize>,
     /// Allocated over the measured rounds.
@@ -181,6 +189,12 @@ pub(crate) trait Again {
     /// Its name.
     fn name(&self) -> &str;
 
+    /// What its run is judged with.
+    fn settings(&self) -> Settings;
+
+    /// Known leaks to let through.
+    fn suppressions(&self) -> Option<&Suppressions>;
+
     /// Runs it again, with as many measured rounds where that is ours to say, and keeps
     /// the run in `folder`.
     ///
@@ -203,14 +217,17 @@ pub(crate) fn explained(
     explain: Explain,
     workload: &impl Again,
 ) -> Result<Run, Error> {
+    let mut waits = false;
+    if let Some(suppressions) = workload.suppressions() {
+        waits = aside::by_place(&mut run, suppressions, &workload.settings());
+    }
     let Some(request) = Request::after(&run, explain) else {
-        return Ok(run);
+        return keep(workload, run);
     };
     let begun = Instant::now();
-    match explain_run(workload, &run, &request) {
+    match explain_run(workload, &mut run, &request, waits) {
         Ok(mut explanation) => {
             explanation.seconds = begun.elapsed().as_secs_f64();
-            name_sites(&mut run.verdict.findings, &explanation);
             run.explanation = Some(explanation);
         }
         // The verdict stands without it.
@@ -221,21 +238,32 @@ pub(crate) fn explained(
             });
         }
     }
+    keep(workload, run)
+}
+
+fn keep(workload: &impl Again, run: Run) -> Result<Run, Error> {
     let folder = run.folder().to_owned();
     RunFolder::create(workload.name(), Some(&folder))?.keep(run)
 }
 
 fn explain_run(
     workload: &impl Again,
-    first: &Run,
+    first: &mut Run,
     request: &Request,
+    suppressions_wait: bool,
 ) -> Result<Explanation, Error> {
     let folder = first.folder().join(FOLDER);
+    // What remains without the suppressed must be judged as surely as the first run was.
+    let rounds = if suppressions_wait {
+        measured_rounds(first)
+    } else {
+        request.rounds(first)
+    };
     let Second {
         mut run,
         stacks,
         settings,
-    } = workload.run_again(request.rounds(first), request, &folder)?;
+    } = workload.run_again(rounds, request, &folder)?;
     let Some(stacks) = stacks else {
         return Err(Error::BadChild {
             problem: "the ledger has no stacks".into(),
@@ -263,6 +291,19 @@ fn explain_run(
         .filter(|finding| is_explainable(finding))
         .map(|finding| coverage(finding, &sites, &run))
         .collect();
+    let second = aside::Second {
+        books: &run.books,
+        sites: &sites,
+        settings: &settings,
+    };
+    let suppressions = workload.suppressions();
+    let is_aside = aside::by_stack(first, &second, suppressions, &workload.settings());
+    let blamed: Vec<&Site> = sites
+        .iter()
+        .zip(&is_aside)
+        .filter_map(|(site, aside)| (!aside).then_some(site))
+        .collect();
+    name_sites(&mut first.verdict.findings, &blamed);
     let sites_exist = sites.len() as u64;
     sites.truncate(KEPT_SITES);
     if stacks.dropped() > 0 {
@@ -282,8 +323,13 @@ fn explain_run(
     })
 }
 
+fn measured_rounds(run: &Run) -> u32 {
+    let rounds = u32::try_from(run.books.rounds.len()).unwrap_or(u32::MAX);
+    rounds.saturating_sub(run.books.warmup).max(1)
+}
+
 /// Whether stacks can say more of a finding.
-fn is_explainable(finding: &Finding) -> bool {
+pub(crate) fn is_explainable(finding: &Finding) -> bool {
     finding.class == Class::Leak
         && matches!(
             finding.layer,
@@ -292,7 +338,7 @@ fn is_explainable(finding: &Finding) -> bool {
 }
 
 /// Whether a site can be one of a finding's.
-fn belongs(site: &Site, finding: &Finding) -> bool {
+pub(crate) fn belongs(site: &Site, finding: &Finding) -> bool {
     let any_phase = finding.phase.is_empty() || finding.phase == SEVERAL_PHASES;
     site.layer == finding.layer && (any_phase || site.phase == finding.phase)
 }
@@ -318,17 +364,12 @@ fn coverage(finding: &Finding, sites: &[Site], run: &Run) -> Coverage {
 }
 
 /// Gives each leak its site, where one carries nine tenths of what the sites carry.
-fn name_sites(findings: &mut [Finding], explanation: &Explanation) {
+fn name_sites(findings: &mut [Finding], sites: &[&Site]) {
     for finding in findings
         .iter_mut()
         .filter(|finding| is_explainable(finding))
     {
-        let ours = || {
-            explanation
-                .sites
-                .iter()
-                .filter(|site| belongs(site, finding))
-        };
+        let ours = || sites.iter().filter(|site| belongs(site, finding));
         let Some(first) = ours().next() else { continue };
         let all: Amount = ours().map(|site| site.grown).sum();
         let same: Amount = ours()

@@ -6,6 +6,7 @@ use tidegate_hook::Sites;
 
 use super::frames::{self, Frame};
 use super::identity::identity;
+use super::runtime::runtime;
 use super::symbols::Symbols;
 use super::{BornIn, Site};
 use crate::books::{Amount, Books, Layer, SiteSeries};
@@ -108,6 +109,7 @@ impl Stacks {
                     layer,
                     phase: phase.to_owned(),
                     site: identity(&resolved),
+                    runtime: runtime(&resolved, stack.cut),
                     yours: frames::first_of_yours(&resolved),
                     frames: resolved,
                     cut: stack.cut,
@@ -162,7 +164,7 @@ fn add_left(left: &mut Vec<BornIn>, round: u32, amount: Amount) {
 }
 
 /// What a series has grown by since the warm-up.
-pub(super) fn growth(live: &[Amount], warmup: u32) -> Amount {
+pub(crate) fn growth(live: &[Amount], warmup: u32) -> Amount {
     let before = (warmup as usize).checked_sub(1).and_then(|at| live.get(at));
     let last = live.last().copied().unwrap_or_default();
     last - before.copied().unwrap_or_default()

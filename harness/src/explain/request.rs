@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tidegate_hook::{Capacity, HookLayer, Ledger};
 
-use super::{Explain, is_explainable};
+use super::{Explain, is_explainable, measured_rounds};
 use crate::books::{Amount, Books, Ending, Layer};
 use crate::run::Run;
 use crate::verdict::{Driver, Finding, SEVERAL_PHASES};
@@ -59,8 +59,7 @@ impl Request {
     /// the same, two periods where it is every so many rounds, else as many as the
     /// first run had.
     pub fn rounds(&self, first: &Run) -> u32 {
-        let measured = first.books.rounds.len() as u32;
-        let measured = measured.saturating_sub(first.books.warmup).max(1);
+        let measured = measured_rounds(first);
         let findings = first.verdict.findings.iter();
         let needed = findings
             .filter(|finding| is_explainable(finding))

@@ -89,7 +89,10 @@ impl<'a> Evidence<'a> {
             let Some(values) = resident::gauge(self.books, self.ledger.base, of) else {
                 continue;
             };
-            if booked || self.ledger.steps < self.wide(self.settings.min_rounds) {
+            if booked
+                || self.is_aside(layer, "")
+                || self.ledger.steps < self.wide(self.settings.min_rounds)
+            {
                 continue;
             }
             let values: Vec<Amount> = values.iter().map(|n| Amount::new(0, *n)).collect();
@@ -137,6 +140,12 @@ impl<'a> Evidence<'a> {
                 Outcome::Flat | Outcome::Below(_) | Outcome::Moved => {}
             }
         }
+    }
+
+    /// Whether what no series shows of this layer and phase is set aside.
+    fn is_aside(&self, layer: Layer, phase: &str) -> bool {
+        let mut aside = self.books.aside.iter();
+        aside.any(|aside| (aside.layer, aside.phase.as_str()) == (layer, phase))
     }
 
     /// Whether half of what a gauge counted more of was gone after idling.
@@ -197,7 +206,7 @@ impl<'a> Evidence<'a> {
             }
             let booked = self.ledger.layers.iter().any(|row| row.layer == layer);
             let measured: Vec<u32> = rounds.into_iter().filter(|round| *round >= first).collect();
-            if explains || booked || measured.len() < 2 {
+            if explains || booked || measured.len() < 2 || self.is_aside(layer, phase) {
                 if !explains {
                     self.notes.push(Note {
                         class: None,
@@ -732,8 +741,13 @@ impl<'a> Evidence<'a> {
         (
             Class::Clean,
             format!(
-                "all memory came back after each of {}",
-                words::many(self.ledger.steps, "measured round")
+                "all memory came back after each of {}{}",
+                words::many(self.ledger.steps, "measured round"),
+                if self.books.aside.is_empty() {
+                    ""
+                } else {
+                    ", but for what is set aside"
+                }
             ),
         )
     }

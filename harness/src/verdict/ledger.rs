@@ -23,6 +23,8 @@ pub(super) struct Ledger<'a> {
     pub(super) broken: usize,
     /// What went on beside, step by step.
     pub(super) happened: Happened,
+    /// What is in the books and not in the rows: set aside.
+    aside: BTreeMap<Layer, Vec<Amount>>,
 }
 
 /// One series with what was made of it.
@@ -174,6 +176,37 @@ impl<'a> Ledger<'a> {
                 None => {}
             }
         }
+        for aside in books
+            .aside
+            .iter()
+            .filter(|aside| aside.live.len() == rounds)
+        {
+            let values = aside.live.get(self.base..).unwrap_or_default();
+            let Some(&row) = at.get(&(aside.layer, aside.phase.as_str())) else {
+                continue;
+            };
+            let row = &mut self.rows[row];
+            take(&mut row.values, values);
+            let sum = self.aside.entry(aside.layer);
+            add(
+                sum.or_insert_with(|| vec![Amount::ZERO; values.len()]),
+                values,
+            );
+            for (round, left) in &aside.left {
+                match of_round.get(round) {
+                    Some(&round) if round > self.base => {
+                        if let Some(born) = row.born.get_mut(round - self.base - 1) {
+                            *born = *born - *left;
+                        }
+                    }
+                    Some(_) => {
+                        let born = row.born_before.entry(*round).or_default();
+                        *born = *born - *left;
+                    }
+                    None => {}
+                }
+            }
+        }
         self.rows
             .sort_by(|a, b| (a.layer, a.phase).cmp(&(b.layer, b.phase)));
         self.sum_layers();
@@ -192,6 +225,20 @@ impl<'a> Ledger<'a> {
                 &mut row.values,
                 series.live.get(self.base..).unwrap_or_default(),
             );
+        }
+        for aside in books
+            .aside
+            .iter()
+            .filter(|aside| aside.live.len() == rounds)
+        {
+            if let Some(site) = &aside.site
+                && let Some(row) = sites.get_mut(&(aside.layer, aside.phase.as_str(), site))
+            {
+                take(
+                    &mut row.values,
+                    aside.live.get(self.base..).unwrap_or_default(),
+                );
+            }
         }
         self.rows.extend(sites.into_values());
     }
@@ -251,9 +298,18 @@ impl<'a> Ledger<'a> {
 
     /// All heap layers together, after the base round and each measured one.
     pub(super) fn heap(&self) -> Vec<Amount> {
+        self.held(is_heap)
+    }
+
+    /// All that these layers hold, what is set aside included, after the base round
+    /// and each measured one.
+    pub(super) fn held(&self, layer: impl Fn(Layer) -> bool) -> Vec<Amount> {
         let mut sum = vec![Amount::ZERO; self.steps + 1];
-        for row in self.layers.iter().filter(|row| is_heap(row.layer)) {
+        for row in self.layers.iter().filter(|row| layer(row.layer)) {
             add(&mut sum, &row.values);
+        }
+        for (_, aside) in self.aside.iter().filter(|(of, _)| layer(**of)) {
+            add(&mut sum, aside);
         }
         sum
     }
@@ -318,6 +374,12 @@ fn idling_returned_nothing(books: &Books) -> bool {
 fn add(sum: &mut [Amount], values: &[Amount]) {
     for (sum, value) in sum.iter_mut().zip(values) {
         *sum += *value;
+    }
+}
+
+fn take(sum: &mut [Amount], values: &[Amount]) {
+    for (sum, value) in sum.iter_mut().zip(values) {
+        *sum = *sum - *value;
     }
 }
 

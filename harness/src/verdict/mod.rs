@@ -44,7 +44,7 @@ pub(crate) mod words;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 #[cfg(test)]
 mod tests;
 

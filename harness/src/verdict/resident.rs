@@ -263,10 +263,8 @@ fn kept(
     settings: &Settings,
 ) -> Option<Kept> {
     // Mappings that the workload made and holds are nothing that an allocator keeps.
-    let mapped = ledger.layers.iter().find(|row| row.layer == Layer::Anon);
-    let mapped = mapped
-        .and_then(|row| row.values.last())
-        .map_or(0, |a| a.bytes);
+    let mapped = ledger.held(|layer| layer == Layer::Anon);
+    let mapped = mapped.last().map_or(0, |a| a.bytes);
     let bytes = gap.last()?.saturating_sub(mapped.max(0));
     let floor = resident_floor(peak_live, settings);
     if (bytes as f64) < floor {

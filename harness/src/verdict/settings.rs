@@ -16,6 +16,10 @@ pub struct Settings {
     /// floor, and the healthy prover's block of 104 bytes in every 13th round
     /// (9) is below it.
     pub floor_bytes_per_round: u64,
+    /// What runtimes (the GPU driver, rayon, tokio, the standard library) keep for
+    /// themselves fails no run below so many bytes per round, on average, all of them
+    /// together. A clean GPU program's driver keeps 50 to 250 bytes of heap a round.
+    pub residue_floor_bytes_per_round: u64,
     /// What a block costs beside the bytes that were asked for: the
     /// allocator's header and rounding, 16 bytes in glibc.
     pub block_cost: u64,
@@ -71,6 +75,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             floor_bytes_per_round: 16,
+            residue_floor_bytes_per_round: 512,
             block_cost: 16,
             min_rounds: 4,
             uneven_rounds: 12,
@@ -95,7 +100,7 @@ impl Default for Settings {
 
 impl Settings {
     /// What an amount costs: its bytes, and [`Self::block_cost`] for each block.
-    pub(super) fn cost(&self, amount: Amount) -> i128 {
+    pub(crate) fn cost(&self, amount: Amount) -> i128 {
         i128::from(amount.bytes) + i128::from(self.block_cost) * i128::from(amount.blocks)
     }
 
@@ -104,6 +109,12 @@ impl Settings {
         rounds > 0
             && self.cost(total)
                 >= i128::from(self.floor_bytes_per_round).saturating_mul(rounds as i128)
+    }
+
+    /// Whether so much growth over so many rounds is more than runtimes may keep.
+    pub(crate) fn is_more_than_residue(&self, total: Amount, rounds: u32) -> bool {
+        self.cost(total)
+            > i128::from(self.residue_floor_bytes_per_round).saturating_mul(i128::from(rounds))
     }
 
     /// Whether the supervisor can run this probe.

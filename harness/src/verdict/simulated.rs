@@ -8,26 +8,26 @@ use crate::books::{
 use std::collections::BTreeMap;
 
 /// Alive until the process ends.
-pub(super) const FOR_EVER: u32 = u32::MAX;
+pub(crate) const FOR_EVER: u32 = u32::MAX;
 
 /// A program, told by what each round allocates.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
-    pub(super) warmup: u32,
-    pub(super) rounds: u32,
+pub(crate) struct Program {
+    pub(crate) warmup: u32,
+    pub(crate) rounds: u32,
     /// (layer, phase, round that bears it, round that frees it, bytes, blocks)
     blocks: Vec<(Layer, String, u32, u32, i64, i64)>,
     /// Bytes added to a block that only becomes larger, by round.
     grown: Vec<(Layer, String, u32, i64)>,
     items: Vec<ItemBook>,
-    pub(super) gauges: Vec<Gauges>,
-    pub(super) threads_created: Vec<u64>,
-    pub(super) errors: Vec<u64>,
-    pub(super) seconds: Vec<f64>,
+    pub(crate) gauges: Vec<Gauges>,
+    pub(crate) threads_created: Vec<u64>,
+    pub(crate) errors: Vec<u64>,
+    pub(crate) seconds: Vec<f64>,
 }
 
 impl Program {
-    pub(super) fn new(warmup: u32, rounds: u32) -> Self {
+    pub(crate) fn new(warmup: u32, rounds: u32) -> Self {
         Self {
             warmup,
             rounds,
@@ -42,7 +42,7 @@ impl Program {
     }
 
     /// Blocks born in one round and freed in another (before its settling).
-    pub(super) fn block(
+    pub(crate) fn block(
         &mut self,
         layer: Layer,
         phase: &str,
@@ -57,7 +57,7 @@ impl Program {
     }
 
     /// What each round allocates and never frees: (bytes, blocks) by round.
-    pub(super) fn keeps(
+    pub(crate) fn keeps(
         &mut self,
         layer: Layer,
         phase: &str,
@@ -73,7 +73,7 @@ impl Program {
     }
 
     /// What each round allocates and the next replaces.
-    pub(super) fn rolls(
+    pub(crate) fn rolls(
         &mut self,
         layer: Layer,
         phase: &str,
@@ -87,7 +87,7 @@ impl Program {
     }
 
     /// One block, born in round 1, that each round enlarges.
-    pub(super) fn enlarges(
+    pub(crate) fn enlarges(
         &mut self,
         layer: Layer,
         phase: &str,
@@ -101,7 +101,7 @@ impl Program {
     }
 
     /// The traffic of one item.
-    pub(super) fn item(
+    pub(crate) fn item(
         &mut self,
         round: u32,
         item: u32,
@@ -120,7 +120,7 @@ impl Program {
         self
     }
 
-    pub(super) fn books(&self) -> Books {
+    pub(crate) fn books(&self) -> Books {
         let n = self.rounds;
         let mut series: BTreeMap<(Layer, String), Vec<Amount>> = BTreeMap::new();
         let mut survivors: BTreeMap<(u32, Layer, String), Amount> = BTreeMap::new();
@@ -210,7 +210,7 @@ impl Program {
 }
 
 /// A trim after which this many anonymous bytes are resident.
-pub(super) fn trim(books: &Books, after: u64) -> Probe {
+pub(crate) fn trim(books: &Books, after: u64) -> Probe {
     let before = books
         .rounds
         .last()

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use regex::bytes::Regex;
 use rustix::fs::SeekFrom;
-use tidegate_hook::{Capacity, Ledger, Snapshot};
+use tidegate_hook::{Capacity, Ledger, NVTX_VARIABLE, Snapshot};
 
 use crate::books::{Ending, LimitKind, Settle};
 use crate::collect::{Collector, EndedRound, read_books};
@@ -280,10 +280,9 @@ impl Program {
             .env("LD_PRELOAD", preload)
             // The driver calls the ledger when the program initialises CUDA. Whoever
             // else is named there already could not share CUPTI with it.
-            .env(
-                INJECTION_VARIABLE,
-                std::env::var_os(INJECTION_VARIABLE).unwrap_or_else(|| library.into_os_string()),
-            )
+            .env(INJECTION_VARIABLE, or_given(INJECTION_VARIABLE, &library))
+            // Its NVTX ranges are phases, unless somebody else listens to them.
+            .env(NVTX_VARIABLE, or_given(NVTX_VARIABLE, &library))
             .envs(ledger.variables())
             .stdin(Stdio::inherit())
             .stdout(Stdio::piped())
@@ -322,6 +321,11 @@ impl Again for Program {
         let to_nobody = [Box::new(io::sink()) as To, Box::new(io::sink())];
         self.run_once(&folder, Some(request), to_nobody)
     }
+}
+
+/// What the environment says, or else the library's path.
+fn or_given(variable: &str, library: &Path) -> OsString {
+    std::env::var_os(variable).unwrap_or_else(|| library.into())
 }
 
 /// What a program prints.

@@ -62,6 +62,7 @@ mod ledger;
 mod malloc;
 mod mappings;
 mod moves;
+mod nvtx;
 mod preload;
 mod processes;
 mod ranges;
@@ -78,6 +79,7 @@ pub use context::{
     produced,
 };
 pub use layout::{Capacity, HookLayer};
+pub use nvtx::VARIABLE as NVTX_VARIABLE;
 pub use preload::{LIBRARY_VARIABLE, library, preload};
 pub use reader::{
     Account, Cell, Counters, Ended, GpuFailure, GpuState, Ledger, MeteredProcess, Refusal,

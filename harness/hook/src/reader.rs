@@ -173,9 +173,9 @@ impl GpuFailure {
     /// What a number in the shared memory stands for.
     pub(crate) const fn of(code: u32) -> Self {
         match code {
-            gpu_failure::NO_LIBRARY => Self::NoLibrary,
-            code if code >= gpu_failure::CUPTI_SAID => Self::Cupti(code - gpu_failure::CUPTI_SAID),
-            _ => Self::NotCupti,
+            0..=gpu_failure::NO_LIBRARY => Self::NoLibrary,
+            gpu_failure::NOT_CUPTI..gpu_failure::CUPTI_SAID => Self::NotCupti,
+            said => Self::Cupti(said - gpu_failure::CUPTI_SAID),
         }
     }
 

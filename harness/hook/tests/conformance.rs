@@ -548,3 +548,31 @@ fn a_c_program_says_its_rounds_phases_and_items_and_runs_without_the_hook_too() 
         }
     }
 }
+
+#[test]
+fn ranges_of_nvtx_are_phases() {
+    let Some(program) = compiled("nvtx.c", "gcc", &["-O1", "-ldl"]) else {
+        return;
+    };
+    let mut command = Command::new(&program);
+    command.env(
+        tidegate_hook::NVTX_VARIABLE,
+        tidegate_hook::library().unwrap(),
+    );
+    let (ledger, output) = preloaded(command);
+    assert!(output.status.success(), "{output:?}");
+    // Levels from 0 as they were pushed and popped; a string is registered once.
+    assert_eq!(output.stdout, b"012332 1\n");
+    let books = ledger.snapshot();
+    let of = |name: &str| {
+        metered::sum(&books, |account| {
+            books.phases[account.phase as usize] == name && account.layer == HookLayer::Native
+        })
+    };
+    assert_eq!(of("outer"), counters((1, 101), (0, 0)));
+    // Popping a range brings its outer one back.
+    assert_eq!(of("ascii"), counters((2, 102 + 105), (0, 0)));
+    // A name that cannot be read leaves the phase as it was.
+    assert_eq!(of("registered"), counters((2, 103 + 104), (0, 0)));
+    assert_eq!(of("deep"), counters((0, 0), (0, 0)));
+}

@@ -1,6 +1,6 @@
 //! Which birth an address or a handle is of.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::layout::HookLayer;
 
@@ -60,6 +60,32 @@ struct Physical {
     maps: u32,
 }
 
+/// Memory that outlives the graph's launch, and what the launch frees that was there before.
+#[derive(Clone, Debug, Default)]
+struct Recording {
+    takes: Vec<(u64, u64)>,
+    frees: Vec<u64>,
+}
+
+impl Recording {
+    fn take(&mut self, address: u64, bytes: u64) {
+        self.takes.push((address, bytes));
+    }
+
+    fn free(&mut self, address: u64) {
+        // What the graph took itself never outlives it.
+        let before = self.takes.len();
+        self.takes.retain(|(taken, _)| *taken != address);
+        if self.takes.len() == before {
+            self.frees.push(address);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.takes.is_empty() && self.frees.is_empty()
+    }
+}
+
 /// All that is alive.
 #[derive(Debug, Default)]
 pub(super) struct Book {
@@ -69,8 +95,11 @@ pub(super) struct Book {
     maps: BTreeMap<u64, (u64, u64)>,
     /// Primary contexts, by device: how often retained, and the context.
     primaries: HashMap<u64, (u32, u64)>,
-    /// Streams whose work is being captured.
-    capturing: HashSet<u64>,
+    /// Streams whose work is being captured, with what was captured so far.
+    capturing: HashMap<u64, Recording>,
+    /// What graphs do with memory when they are launched, where it is anything.
+    graphs: HashMap<u64, Recording>,
+    executables: HashMap<u64, Recording>,
     /// Things that were born under a name that was taken: a release went unseen.
     pub replaced: u64,
     /// Releases of things that were never seen born.
@@ -154,8 +183,11 @@ impl Book {
             Some(_) if matches!(name.0, Kind::Physical | Kind::Primary) => {}
             Some(entry) => {
                 ledger.release(entry.label, entry.bytes);
-                if name.0 == Kind::Context {
-                    self.all_in_context_released(ledger, name.1);
+                match name.0 {
+                    Kind::Context => self.all_in_context_released(ledger, name.1),
+                    Kind::Graph => drop(self.graphs.remove(&name.1)),
+                    Kind::Executable => drop(self.executables.remove(&name.1)),
+                    _ => {}
                 }
             }
         }
@@ -260,19 +292,71 @@ impl Book {
         }
     }
 
-    // ---- Capture ---------------------------------------------------------------
+    // ---- Graphs ----------------------------------------------------------------
 
     pub fn capture_begins(&mut self, stream: u64) {
-        self.capturing.insert(stream);
+        self.capturing.insert(stream, Recording::default());
     }
 
-    pub fn capture_ends(&mut self, stream: u64) {
-        self.capturing.remove(&stream);
+    /// What was captured is what this graph does.
+    pub fn capture_ends(&mut self, stream: u64, graph: u64) {
+        let recording = self.capturing.remove(&stream).unwrap_or_default();
+        if !recording.is_empty() {
+            self.graphs.insert(graph, recording);
+        }
     }
 
-    /// Whether what is asked for in this stream now is recorded for later.
-    pub fn is_capturing(&self, stream: u64) -> bool {
-        self.capturing.contains(&stream)
+    /// Whether what this stream is asked for is recorded for later; then memory that is
+    /// asked for in it is noted for the graph.
+    pub fn captures_birth(&mut self, stream: u64, address: u64, bytes: u64) -> bool {
+        let recording = self.capturing.get_mut(&stream);
+        recording.map(|it| it.take(address, bytes)).is_some()
+    }
+
+    /// The same of memory that is freed in the stream.
+    pub fn captures_release(&mut self, stream: u64, address: u64) -> bool {
+        let recording = self.capturing.get_mut(&stream);
+        recording.map(|it| it.free(address)).is_some()
+    }
+
+    pub fn graph_takes(&mut self, graph: u64, address: u64, bytes: u64) {
+        self.graphs.entry(graph).or_default().take(address, bytes);
+    }
+
+    pub fn graph_frees(&mut self, graph: u64, address: u64) {
+        self.graphs.entry(graph).or_default().free(address);
+    }
+
+    pub fn graph_cloned(&mut self, clone: u64, original: u64) {
+        if let Some(recording) = self.graphs.get(&original).cloned() {
+            self.graphs.insert(clone, recording);
+        }
+    }
+
+    pub fn graph_instantiated(&mut self, executable: u64, graph: u64) {
+        if let Some(recording) = self.graphs.get(&graph).cloned() {
+            self.executables.insert(executable, recording);
+        }
+    }
+
+    /// A graph runs: it takes memory, unless what it took the last time is still there,
+    /// and frees memory.
+    pub fn graph_launched(&mut self, ledger: &impl Ledger, executable: u64, context: u64) {
+        let Some(recording) = self.executables.get(&executable).cloned() else {
+            return;
+        };
+        for (address, bytes) in recording.takes {
+            let name = (Kind::Memory, address);
+            if !self.live.contains_key(&name) {
+                self.born(ledger, name, HookLayer::DevicePool, bytes, context);
+            }
+        }
+        for address in recording.frees {
+            let name = (Kind::Memory, address);
+            if let Some(taken) = self.take(name) {
+                self.released(ledger, name, Some(taken));
+            }
+        }
     }
 }
 
@@ -453,12 +537,65 @@ mod tests {
         assert_eq!(book.foreign, 1);
     }
 
-    #[test]
-    fn captured_streams_are_known_until_the_capture_ends() {
-        let mut book = Book::default();
+    /// A graph with one block that it takes and does not free.
+    fn graph_that_takes(book: &mut Book, sums: &Sums) -> u64 {
         book.capture_begins(4);
-        assert!(book.is_capturing(4) && !book.is_capturing(5));
-        book.capture_ends(4);
-        assert!(!book.is_capturing(4));
+        assert!(book.captures_birth(4, 0x100, 64));
+        assert!(book.captures_birth(4, 0x200, 32));
+        assert!(book.captures_release(4, 0x200));
+        book.capture_ends(4, 70);
+        assert!(!book.captures_birth(4, 0x300, 1) && !book.captures_release(4, 0x300));
+        book.graph_instantiated(80, 70);
+        assert_eq!(sums.of(HookLayer::DevicePool), (0, 0), "not before it runs");
+        80
+    }
+
+    #[test]
+    fn memory_of_a_graph_lives_from_its_launch_until_it_is_freed() {
+        let (mut book, sums) = (Book::default(), Sums::default());
+        let executable = graph_that_takes(&mut book, &sums);
+        for _ in 0..3 {
+            book.graph_launched(&sums, executable, 1);
+            assert_eq!(sums.of(HookLayer::DevicePool), (64, 1));
+            release(&mut book, &sums, (Kind::Memory, 0x100));
+            assert_eq!(sums.of(HookLayer::DevicePool), (0, 0));
+        }
+        // Launched again before it was freed, it takes the same memory.
+        book.graph_launched(&sums, executable, 1);
+        book.graph_launched(&sums, executable, 1);
+        assert_eq!(sums.of(HookLayer::DevicePool), (64, 1));
+        assert_eq!((book.replaced, book.foreign), (0, 0));
+    }
+
+    #[test]
+    fn a_graph_can_free_what_another_took() {
+        let (mut book, sums) = (Book::default(), Sums::default());
+        let executable = graph_that_takes(&mut book, &sums);
+        book.graph_frees(71, 0x100);
+        book.graph_cloned(72, 71);
+        book.graph_instantiated(82, 72);
+        book.graph_launched(&sums, executable, 1);
+        book.graph_launched(&sums, 82, 1);
+        assert_eq!(sums.of(HookLayer::DevicePool), (0, 0));
+        assert_eq!(book.foreign, 0);
+    }
+
+    #[test]
+    fn memory_outlives_the_graph_that_took_it() {
+        let (mut book, sums) = (Book::default(), Sums::default());
+        let executable = graph_that_takes(&mut book, &sums);
+        book.born(
+            &sums,
+            (Kind::Executable, executable),
+            HookLayer::Graphs,
+            0,
+            1,
+        );
+        book.graph_launched(&sums, executable, 1);
+        release(&mut book, &sums, (Kind::Executable, executable));
+        assert_eq!(sums.of(HookLayer::Graphs), (0, 0));
+        assert_eq!(sums.of(HookLayer::DevicePool), (64, 1));
+        book.graph_launched(&sums, executable, 1);
+        assert!(book.executables.is_empty());
     }
 }

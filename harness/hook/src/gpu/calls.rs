@@ -47,6 +47,28 @@ pub(super) enum Made {
         address: u64,
         bytes: u64,
     },
+    /// Memory that a graph takes when it is launched.
+    GraphTakes {
+        graph: u64,
+        address: u64,
+        bytes: u64,
+    },
+    /// Memory that a graph frees when it is launched.
+    GraphFrees {
+        graph: u64,
+        address: u64,
+    },
+    GraphCloned {
+        clone: u64,
+        original: u64,
+    },
+    GraphInstantiated {
+        executable: u64,
+        graph: u64,
+    },
+    GraphLaunched {
+        executable: u64,
+    },
     CaptureBegan {
         stream: u64,
     },
@@ -139,6 +161,10 @@ ids! { Driver:
     GRAPH_INSTANTIATE_PARAMS = CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams,
     GRAPH_INSTANTIATE_PARAMS_PTSZ = CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithParams_ptsz,
     GRAPH_EXEC_DESTROY = CUPTI_DRIVER_TRACE_CBID_cuGraphExecDestroy,
+    GRAPH_LAUNCH = CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,
+    GRAPH_LAUNCH_PTSZ = CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
+    GRAPH_ADD_ALLOC = CUPTI_DRIVER_TRACE_CBID_cuGraphAddMemAllocNode,
+    GRAPH_ADD_FREE = CUPTI_DRIVER_TRACE_CBID_cuGraphAddMemFreeNode,
     POOL_CREATE = CUPTI_DRIVER_TRACE_CBID_cuMemPoolCreate,
     POOL_DESTROY = CUPTI_DRIVER_TRACE_CBID_cuMemPoolDestroy,
 }
@@ -190,6 +216,19 @@ pub(super) unsafe fn releases(id: u32, params: *const c_void) -> Option<Name> {
     };
     // SAFETY: the caller's promise; the first parameter of each is an address or a handle.
     Some((kind, unsafe { first_word(params) }))
+}
+
+/// The stream in which a call of the driver's is to free memory.
+///
+/// # Safety
+/// `params` are CUPTI's parameters of the call `id` of the driver's interface.
+pub(super) unsafe fn frees_in_stream(id: u32, params: *const c_void) -> Option<u64> {
+    if !matches!(id, MEM_FREE_ASYNC | MEM_FREE_ASYNC_PTSZ) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let params = unsafe { &*params.cast::<sys::cuMemFreeAsync_params_st>() };
+    Some(params.hStream as u64)
 }
 
 /// What a call of the runtime's is about to release.
@@ -394,9 +433,38 @@ pub(super) unsafe fn made(id: u32, params: *const c_void) -> Made {
             let p = of!(cuLibraryLoadData_params_st);
             one(K::Library, out!(p.library), L::Modules, 0)
         }
-        GRAPH_CREATE | GRAPH_CLONE => {
+        GRAPH_CREATE => {
             let p = of!(cuGraphCreate_params_st);
             one(K::Graph, out!(p.phGraph), L::Graphs, 0)
+        }
+        GRAPH_CLONE => {
+            let p = of!(cuGraphClone_params_st);
+            Made::GraphCloned {
+                clone: out!(p.phGraphClone),
+                original: p.originalGraph as u64,
+            }
+        }
+        GRAPH_LAUNCH | GRAPH_LAUNCH_PTSZ => Made::GraphLaunched {
+            executable: of!(cuGraphLaunch_params_st).hGraph as u64,
+        },
+        GRAPH_ADD_ALLOC => {
+            let p = of!(cuGraphAddMemAllocNode_params_st);
+            // SAFETY: the call has succeeded, so it could write there.
+            match unsafe { p.nodeParams.as_ref() } {
+                Some(node) => Made::GraphTakes {
+                    graph: p.hGraph as u64,
+                    address: node.dptr,
+                    bytes: node.bytesize as u64,
+                },
+                None => Made::Nothing,
+            }
+        }
+        GRAPH_ADD_FREE => {
+            let p = of!(cuGraphAddMemFreeNode_params_st);
+            Made::GraphFrees {
+                graph: p.hGraph as u64,
+                address: p.dptr,
+            }
         }
         GRAPH_INSTANTIATE
         | GRAPH_INSTANTIATE_V2
@@ -404,7 +472,10 @@ pub(super) unsafe fn made(id: u32, params: *const c_void) -> Made {
         | GRAPH_INSTANTIATE_PARAMS
         | GRAPH_INSTANTIATE_PARAMS_PTSZ => {
             let p = of!(cuGraphInstantiateWithFlags_params_st);
-            one(K::Executable, out!(p.phGraphExec), L::Graphs, 0)
+            Made::GraphInstantiated {
+                executable: out!(p.phGraphExec),
+                graph: p.hGraph as u64,
+            }
         }
         POOL_CREATE => {
             let p = of!(cuMemPoolCreate_params_st);

@@ -285,7 +285,14 @@ unsafe fn driver_begins(calls: &Calls, id: u32, call: &Call) {
     // SAFETY: the caller's promise.
     if let Some(name) = unsafe { calls::releases(id, call.params) } {
         calls.releases.set(calls.releases.get() + 1);
-        let taken = Box::new(book().take(name));
+        // SAFETY: as above.
+        let stream = unsafe { calls::frees_in_stream(id, call.params) };
+        let mut book = book();
+        if stream.is_some_and(|stream| book.captures_release(stream, name.1)) {
+            return; // Nothing is freed now, and `driver_ends` finds nothing kept.
+        }
+        let taken = Box::new(book.take(name));
+        drop(book);
         call.keep(Box::into_raw(taken).expose_provenance() as u64);
     }
 }
@@ -297,7 +304,7 @@ unsafe fn driver_ends(id: u32, call: &Call) {
     let (status, name) = unsafe { (call.status(), calls::releases(id, call.params)) };
     if let Some(name) = name {
         let taken = match call.take_kept() {
-            0 => book().take(name),
+            0 => return,
             // SAFETY: the box that `driver_begins` made for this very call.
             address => *unsafe {
                 Box::from_raw(with_exposed_provenance_mut::<Option<Entry>>(
@@ -340,7 +347,7 @@ fn book_made(book: &mut Book, made: Made, context: u64) {
             name,
             bytes,
         } => {
-            if !book.is_capturing(stream) {
+            if !book.captures_birth(stream, name.1, bytes) {
                 book.born(&Shared, name, HookLayer::DevicePool, bytes, context);
             }
         }
@@ -355,9 +362,25 @@ fn book_made(book: &mut Book, made: Made, context: u64) {
             handle,
         } => book.mapped(address, bytes, handle),
         Made::Unmapped { address, bytes } => book.unmapped(&Shared, address, bytes),
+        Made::GraphTakes {
+            graph,
+            address,
+            bytes,
+        } => book.graph_takes(graph, address, bytes),
+        Made::GraphFrees { graph, address } => book.graph_frees(graph, address),
+        Made::GraphCloned { clone, original } => {
+            book.graph_cloned(clone, original);
+            book.born(&Shared, (Kind::Graph, clone), HookLayer::Graphs, 0, 0);
+        }
+        Made::GraphInstantiated { executable, graph } => {
+            book.graph_instantiated(executable, graph);
+            let name = (Kind::Executable, executable);
+            book.born(&Shared, name, HookLayer::Graphs, 0, context);
+        }
+        Made::GraphLaunched { executable } => book.graph_launched(&Shared, executable, context),
         Made::CaptureBegan { stream } => book.capture_begins(stream),
         Made::CaptureEnded { stream, graph } => {
-            book.capture_ends(stream);
+            book.capture_ends(stream, graph);
             book.born(&Shared, (Kind::Graph, graph), HookLayer::Graphs, 0, 0);
         }
     }

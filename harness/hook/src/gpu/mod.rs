@@ -19,8 +19,10 @@
 //!
 //! # Limits
 //!
-//! - Memory that belongs to a graph (allocations that were captured or added as nodes) is
-//!   not booked. Address ranges that are only reserved are no memory.
+//! - Memory that a graph takes and does not free is booked at its launch, if it was captured
+//!   in the stream where the capture began or added by `cuGraphAddMemAllocNode`; memory
+//!   that a graph takes and frees itself is not. Address ranges that are only reserved are
+//!   no memory.
 //! - A release by the driver's interface inside a host function is seen by nobody; what it
 //!   was to release is a survivor.
 //! - What a program makes before the ledger is attached is not known to it. A program under

@@ -62,6 +62,16 @@ fn a_program_that_keeps_nothing_passes_and_its_output_goes_through() {
 }
 
 #[test]
+fn a_program_of_many_short_lived_children_is_judged_and_not_left_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let children = "for k in $(seq 25); do /bin/true; /bin/true & done; wait";
+    let (code, words, run) = run(folder.path(), &["--warmup", "3"], &rounds(children));
+    assert_eq!(code, 0, "{words}");
+    let unreadable = &run["books"]["health"]["unreadable"];
+    assert_eq!(unreadable, &serde_json::json!([]), "{words}");
+}
+
+#[test]
 fn a_string_that_grows_by_as_much_in_each_round_is_a_leak() {
     let folder = tempfile::tempdir().unwrap();
     let grow = "x=$x$(head -c 10000 /dev/zero | tr '\\0' x)";

@@ -604,6 +604,11 @@ pub struct Health {
     pub lost: u64,
     /// Releases of blocks that this ledger never saw born.
     pub foreign_releases: u64,
+    /// Blocks that malloc made and that were given to another allocator, by C or C++ to
+    /// Rust under an allocator of its own. Malloc never got them back: in the books they
+    /// stay alive.
+    #[serde(default)]
+    pub crossed_releases: u64,
     /// Bound on the error of every peak, in bytes.
     pub peak_error_bytes: u64,
     /// The ledger's own memory, in bytes, inside the workload.

@@ -330,6 +330,7 @@ impl Collector {
             attached: snapshot.processes.iter().any(|process| !process.refused),
             lost: snapshot.lost,
             foreign_releases: snapshot.foreign,
+            crossed_releases: snapshot.crossed,
             peak_error_bytes: snapshot.peak_error_bytes,
             own_bytes: snapshot.own_bytes,
             samples: found.map_or(0, |found| found.taken.saturating_sub(missed)),

@@ -168,7 +168,27 @@ fn a_c_block_of_96_bytes_lost_per_partition_is_a_leak_within_8_rounds() {
 #[test]
 #[file_serial(resident)]
 fn a_cpp_scratch_that_is_never_freed_is_a_leak_to_the_byte() {
-    expect_planted("lost scratch", planted(DefectKind::LostScratch, 2));
+    let run = expect_planted("lost scratch", planted(DefectKind::LostScratch, 2));
+    // And the explanation names the three lines of C++ that allocate it.
+    let explanation = run.explanation().unwrap_or_else(|| panic!("{run}"));
+    let mut lines = Vec::new();
+    for site in &explanation.sites {
+        let line = site.line().unwrap_or_else(|| panic!("{site:#?}"));
+        assert_eq!(line.function, "tidegate_prover_scratch_new", "{run}");
+        let file = line.file.as_deref().unwrap_or_default();
+        assert!(file.ends_with("fixtures/prover/cpp/finaliser.cpp"), "{run}");
+        lines.push(line.source.clone().unwrap_or_default());
+    }
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "auto *scratch = new Scratch;",
+            "scratch->lanes.assign(lanes, 0);",
+            "scratch->wire.assign(bytes, bytes + size);"
+        ],
+        "{run}"
+    );
 }
 
 /// The reading of the code that this project began with, as a test: every partition

@@ -1,6 +1,6 @@
 //! The allocator underneath: glibc's own entry points, and where its blocks end.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use crate::arch::GLIBC_BASE_VERSION;
 
@@ -10,6 +10,11 @@ unsafe extern "C" {
     pub(crate) fn __libc_realloc(block: *mut c_void, size: usize) -> *mut c_void;
     pub(crate) fn __libc_free(block: *mut c_void);
     pub(crate) fn __libc_memalign(alignment: usize, size: usize) -> *mut c_void;
+
+    // Declared here, and not taken from the libc crate, which has them for glibc alone:
+    // elsewhere this crate has one error, the one that says why.
+    fn gnu_get_libc_version() -> *const c_char;
+    fn dlvsym(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void;
 }
 
 /// Usable bytes of a block of glibc's.
@@ -37,7 +42,7 @@ pub(crate) unsafe fn usable_size(block: *const c_void) -> usize {
 #[cold]
 pub(crate) fn refuses_odd_alignments() -> bool {
     // SAFETY: the function returns a static C string.
-    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let version = unsafe { CStr::from_ptr(gnu_get_libc_version()) };
     is_at_least_2_38(version.to_bytes())
 }
 
@@ -61,7 +66,7 @@ pub(crate) fn layout_is_known() -> bool {
     // the manual gives. The blocks are released before the end.
     unsafe {
         // By version, so that another copy of this crate is not taken for the C library.
-        let symbol = libc::dlvsym(
+        let symbol = dlvsym(
             libc::RTLD_NEXT,
             c"malloc_usable_size".as_ptr(),
             GLIBC_BASE_VERSION.as_ptr(),

@@ -39,6 +39,16 @@
 //!   glibc ends the program, as it would without the hook. The other way round it
 //!   is told ([`Snapshot::crossed`]).
 //!
+//! # How it is checked
+//!
+//! Each function of the family against the letter of its manual (`tests/conformance.rs`);
+//! random traces of several threads against a simple model (`tests/model.rs`); a handler
+//! that allocates at every instruction of the hook (`tests/safety.rs`); the hand-over of
+//! shards in every order of memory operations, by loom (`tests/hand_over.rs`); real programs,
+//! with and without it (`tests/programs.rs`). Miri runs the trailer and the hand-over
+//! (`ci/miri`); the rest calls the system, assembly and glibc's own functions, which Miri
+//! does not have. The C and C++ of this repository runs under sanitizers (`ci/sanitize`).
+//!
 //! The page-level picture is in the `layout` module, the cost of an allocation
 //! in the `ledger` module.
 

@@ -20,7 +20,9 @@ const STEM: &str = "libtidegate_hook";
 ///
 /// It is the file that [`LIBRARY_VARIABLE`] names; else it lies in the folder of
 /// the running program, in that folder's `deps`, in the folder above (a test lies
-/// in `deps` itself), or in a `lib` beside it (an installed program lies in `bin`).
+/// in `deps` itself), or in a `lib` beside it (an installed program lies in `bin`). Of
+/// several it is the newest: Cargo copies it out of `deps` only when this crate itself
+/// is built, and leaves an older copy there else.
 ///
 /// # Errors
 /// If it is not there; the message says where it was looked for.
@@ -40,10 +42,8 @@ pub fn library() -> io::Result<PathBuf> {
         folder.join(".."),
         folder.join("../lib"),
     ];
-    for folder in &folders {
-        if let Some(found) = newest_in(folder) {
-            return fs::canonicalize(found);
-        }
+    if let Some(found) = newest_in(&folders) {
+        return fs::canonicalize(found);
     }
     Err(io::Error::new(
         io::ErrorKind::NotFound,
@@ -55,24 +55,28 @@ pub fn library() -> io::Result<PathBuf> {
     ))
 }
 
-/// `libtidegate_hook.so`, or the newest `libtidegate_hook-*.so`: Cargo adds a hash
-/// to the name when the crate comes from a registry.
-fn newest_in(folder: &Path) -> Option<PathBuf> {
-    let plain = folder.join(format!("{STEM}.so"));
-    if plain.is_file() {
-        return Some(plain);
+/// The newest `libtidegate_hook.so` or `libtidegate_hook-*.so` (Cargo adds a hash to
+/// the name when the crate comes from a registry); of equals the first.
+fn newest_in(folders: &[PathBuf]) -> Option<PathBuf> {
+    let mut newest = None;
+    let entries = folders.iter().flat_map(fs::read_dir).flatten().flatten();
+    for entry in entries.filter(|entry| is_library(&entry.file_name())) {
+        // Followed, if it is a link.
+        let Ok(modified) = fs::metadata(entry.path()).and_then(|data| data.modified()) else {
+            continue;
+        };
+        if newest.as_ref().is_none_or(|(known, _)| modified > *known) {
+            newest = Some((modified, entry.path()));
+        }
     }
-    let entries = fs::read_dir(folder).ok()?;
-    let hashed = entries.flatten().filter(|entry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.strip_prefix(STEM)
-            .and_then(|rest| rest.strip_suffix(".so"))
-            .is_some_and(|hash| hash.starts_with('-'))
-    });
-    hashed
-        .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())
-        .map(|entry| entry.path())
+    newest.map(|(_, path)| path)
+}
+
+fn is_library(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.strip_prefix(STEM)
+        .and_then(|rest| rest.strip_suffix(".so"))
+        .is_some_and(|hash| hash.is_empty() || hash.starts_with('-'))
 }
 
 /// The value of `LD_PRELOAD` that puts `library` before what is preloaded already.
@@ -121,6 +125,30 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_of_several_copies_is_taken_wherever_it_lies() {
+        let root = env::temp_dir().join(format!("tidegate-preload-{}", std::process::id()));
+        let folders = ["debug", "debug/deps", "missing"].map(|name| root.join(name));
+        fs::create_dir_all(&folders[1]).unwrap();
+        let write = |folder: &Path, name: &str, seconds: u64| {
+            let file = fs::File::create(folder.join(name)).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            file.set_modified(time).unwrap();
+            folder.join(name)
+        };
+        let copy = write(&folders[0], "libtidegate_hook.so", 1000);
+        write(&folders[0], "libtidegate_hooks.so", 9000);
+        write(&folders[1], "libtidegate_hook.d", 9000);
+        assert_eq!(newest_in(&folders), Some(copy.clone()));
+        let built = write(&folders[1], "libtidegate_hook.so", 2000);
+        assert_eq!(newest_in(&folders), Some(built));
+        let hashed = write(&folders[1], "libtidegate_hook-0123.so", 3000);
+        assert_eq!(newest_in(&folders), Some(hashed));
+        let copy = write(&folders[0], "libtidegate_hook.so", 3001);
+        assert_eq!(newest_in(&folders), Some(copy));
+        fs::remove_dir_all(root).unwrap();
+    }
 
     #[test]
     fn the_hook_is_preloaded_before_what_was_there() {

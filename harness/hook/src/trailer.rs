@@ -151,7 +151,9 @@ mod tests {
 
     #[test]
     fn every_slack_gives_the_size_back() {
-        for size in 0..200 {
+        // Miri interprets each of them.
+        let sizes = if cfg!(miri) { 98..102 } else { 0..200 };
+        for size in sizes {
             for slack in 0..100 {
                 let block = round_trip(size, size + BYTES + slack, 0xff_ffff - size as u32);
                 let context = 0xff_ffff - size as u32;
@@ -209,7 +211,8 @@ mod tests {
     fn random_bytes_are_not_taken_for_a_trailer() {
         let mut state = 0x1234_5678_9abc_def0_u64;
         let mut memory = [0_u8; 32];
-        for _ in 0..1_000_000 {
+        let times = if cfg!(miri) { 1000 } else { 1_000_000 };
+        for _ in 0..times {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;

@@ -405,6 +405,20 @@ impl<'a> Evidence<'a> {
             });
         }
         let health = &self.books.health;
+        if health.crossed_releases > 0 {
+            let blocks = i64::try_from(health.crossed_releases).unwrap_or(i64::MAX);
+            self.notes.push(Note {
+                class: None,
+                layer: Some(Layer::NativeHeap),
+                phase: None,
+                amount: Amount::new(0, blocks),
+                sentence: format!(
+                    "crossed allocators: {} of malloc's given to Rust's allocator, which did \
+                     not make them; malloc never got them back",
+                    words::count(blocks, "block")
+                ),
+            });
+        }
         if health.samples_missed > health.samples {
             self.notes.push(Note {
                 class: None,

@@ -1005,6 +1005,28 @@ fn what_a_verdict_lacks_makes_it_inconclusive() {
 }
 
 #[test]
+fn a_block_that_crossed_allocators_is_noted_by_name_and_decides_nothing() {
+    let mut books = healthy_prover(8).books();
+    let before = verdict(&books);
+    books.health.crossed_releases = 3;
+    let after = verdict(&books);
+    assert_eq!(after.class, before.class);
+    assert_eq!(after.findings, before.findings);
+    let new: Vec<&Note> = after
+        .notes
+        .iter()
+        .filter(|note| !before.notes.contains(note))
+        .collect();
+    assert_eq!(new.len(), 1, "{new:#?}");
+    assert_eq!(new[0].amount, Amount::new(0, 3));
+    assert!(
+        new[0].sentence.starts_with("crossed allocators: 3 blocks"),
+        "{}",
+        new[0].sentence
+    );
+}
+
+#[test]
 fn a_leak_in_exact_books_is_said_though_gauges_are_unreadable() {
     let mut program = Program::new(1, 8);
     program.keeps(RustHeap, "synthesis", |_| (96, 1));

@@ -821,16 +821,15 @@ impl<'a> Evidence<'a> {
         if !self.trusted() || steps < self.wide(self.settings.min_rounds) {
             return None;
         }
-        let fall = |of: fn(&Amount) -> i64| {
-            let rows = self.ledger.rows.iter().filter(|row| row.site.is_none());
-            rows.map(|row| {
-                let values: Vec<i64> = row.values.iter().map(of).collect();
-                ledger::deepest_fall(&values).unsigned_abs()
-            })
-            .max()
-            .unwrap_or(0)
-        };
-        let hides = |fall: u64| fall.saturating_mul(2).div_ceil(steps as u64);
+        let rows = self.ledger.rows.iter().filter(|row| row.site.is_none());
+        let fall = rows.fold(Amount::ZERO, |deepest, row| {
+            let fall = ledger::deepest_falls(&row.values);
+            Amount::new(
+                deepest.bytes.max(fall.bytes),
+                deepest.blocks.max(fall.blocks),
+            )
+        });
+        let hides = |fall: i64| fall.unsigned_abs().saturating_mul(2).div_ceil(steps as u64);
         let settings = self.settings;
         let gauge = (steps >= self.wide(settings.gauge_even_rounds) && self.resident.read > 0)
             .then(|| settings.gauge_floor_bytes.div_ceil(steps as u64));
@@ -838,8 +837,8 @@ impl<'a> Evidence<'a> {
             .floor_bytes_per_round
             .div_ceil(settings.block_cost.max(1));
         Some(Power {
-            blocks_per_round: hides(fall(|a| a.blocks)).max(by_cost).max(1),
-            bytes_per_round: hides(fall(|a| a.bytes)).max(settings.floor_bytes_per_round),
+            blocks_per_round: hides(fall.blocks).max(by_cost).max(1),
+            bytes_per_round: hides(fall.bytes).max(settings.floor_bytes_per_round),
             gauge_bytes_per_round: gauge,
         })
     }

@@ -469,6 +469,8 @@ fn blocks_that_move_from_one_phase_to_another_are_no_leak() {
     }
     let verdict = verdict(&program.books());
     assert!(verdict.class.passes(), "{}", verdict.sentence);
+    let moved = |note: &Note| note.sentence.contains("what another phase gave up");
+    assert!(verdict.notes.iter().any(moved), "{:?}", verdict.notes);
 }
 
 #[test]
@@ -1159,6 +1161,11 @@ fn mappings_that_no_ledger_books_are_unexplained_growth_with_two_witnesses() {
     let named = verdict(&books);
     assert_eq!(named.class, Class::UnexplainedGrowth);
     assert!(named.sentence.contains("[anon:arena of the driver]"));
+    assert_eq!(
+        named.findings[0].site.as_deref(),
+        Some("[anon:arena of the driver]")
+    );
+    assert_eq!(trimmed.findings[0].site, None);
 
     books.maps[0].kind = MapKind::Allocator;
     assert!(verdict(&books).class.passes(), "the allocator has it");
@@ -1470,4 +1477,52 @@ fn what_was_tried_says_what_it_showed() {
             "live memory fell by 96 bytes, resident memory could not be read",
         ]
     );
+}
+
+#[test]
+fn records_of_threads_that_are_gone_are_no_growth_that_is_left_open() {
+    // As measured: detached threads that outlast seven rounds. Nine were alive at once,
+    // and two are left.
+    let books = |bytes: i64, left: u64| {
+        let mut program = Program::new(2, 10);
+        program.block(NativeHeap, "unattributed", 1, FOR_EVER, 560, 7);
+        for round in 1..=9 {
+            program.block(NativeHeap, "unattributed", round, round + 7, 80, 2);
+        }
+        for round in 1..=8 {
+            program.block(NativeHeap, "unattributed", round, FOR_EVER, bytes, 1);
+        }
+        let gauges = |threads| Gauges {
+            rss_anon: 2 << 20,
+            rss_peak: 4 << 20,
+            threads,
+            fds: 5,
+            ..Gauges::default()
+        };
+        program.gauges = [3, 4, 5, 6, 7, 8, 9, 9, 9, 8].map(gauges).to_vec();
+        let mut books = program.books();
+        // The threads end after the last round, and free what was theirs.
+        for of_round in books.survivors.iter_mut().filter(|of| of.round >= 4) {
+            of_round.left = of_round.left - Amount::new(80, 2);
+        }
+        books.survivors.retain(|of_round| of_round.left.blocks > 0);
+        books.probes = vec![Probe {
+            kind: ProbeKind::Idle,
+            seconds: 1.0,
+            live_before: Amount::ZERO,
+            live_after: Amount::ZERO,
+            before: Some(gauges(8)),
+            after: Some(gauges(left)),
+        }];
+        books
+    };
+    let gone = verdict(&books(288, 2));
+    assert!(gone.class.passes(), "{}", gone.sentence);
+    let kept = |note: &Note| note.sentence.contains("stacks of threads that are gone");
+    assert!(gone.notes.iter().any(kept), "{:?}", gone.notes);
+    // Smaller or larger blocks, or threads that are still there.
+    for (bytes, left) in [(24, 2), (240, 2), (1040, 2), (288, 5)] {
+        let class = verdict(&books(bytes, left)).class;
+        assert!(!class.passes(), "{bytes} bytes, {left} threads: {class}");
+    }
 }

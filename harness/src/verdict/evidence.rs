@@ -291,6 +291,29 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    /// Whether a growth is no more than the C library keeps with the stacks of threads
+    /// that are gone, for ones to come: a block of one size for each of them at most.
+    fn are_records_of_threads(&self, row: &Row<'_>, total: Amount) -> bool {
+        let rounds = self.books.rounds.iter().skip(self.ledger.base);
+        let threads = |gauges: &Gauges| signed(gauges.threads);
+        let most = rounds
+            .filter_map(|round| round.gauges.as_ref().map(threads))
+            .max();
+        let waits = |probe: &&Probe| matches!(probe.kind, ProbeKind::Idle | ProbeKind::Drain);
+        let waits = self.books.probes.iter().filter(waits);
+        let left = waits
+            .filter_map(|probe| probe.after.as_ref().map(threads))
+            .min();
+        let (Some(most), Some(left)) = (most, left) else {
+            return false;
+        };
+        let at_most = signed(self.settings.ended_thread_keeps_bytes);
+        row.layer == Layer::NativeHeap
+            && (1..=most.saturating_sub(left)).contains(&total.blocks)
+            && total.bytes % total.blocks == 0
+            && (THREAD_RECORD..=at_most).contains(&(total.bytes / total.blocks))
+    }
+
     /// Growth at round ends that goes with the items still waiting then.
     pub(super) fn waiting_explains_growth(&self) -> bool {
         let Queue::Backlog(queue) = self.queue else {
@@ -350,6 +373,16 @@ impl<'a> Evidence<'a> {
                         leaks::amount(row.layer, *total),
                         words::many(ledger.steps, "round"),
                         words::size_u64(self.settings.floor_bytes_per_round)
+                    ),
+                ),
+                Outcome::Unclear { total, .. } if self.are_records_of_threads(row, *total) => (
+                    None,
+                    *total,
+                    format!(
+                        "{} memory of phase {} grew by {}, which the C library keeps with the stacks of threads that are gone",
+                        row.layer,
+                        row.phase,
+                        leaks::amount(row.layer, *total)
                     ),
                 ),
                 Outcome::Moved => (
@@ -663,6 +696,7 @@ impl<'a> Evidence<'a> {
             } = &row.outcome
                 && !(*slowing && self.replay_adds_nothing())
                 && !leaks::came_back(self.books, row, 0, *total)
+                && !self.are_records_of_threads(row, *total)
             {
                 let why = if *slowing {
                     "ever less, as a cache does that still fills"
@@ -835,16 +869,15 @@ impl<'a> Evidence<'a> {
         if !self.trusted() || steps < self.wide(self.settings.min_rounds) {
             return None;
         }
-        let fall = |of: fn(&Amount) -> i64| {
-            let rows = self.ledger.rows.iter().filter(|row| row.site.is_none());
-            rows.map(|row| {
-                let values: Vec<i64> = row.values.iter().map(of).collect();
-                ledger::deepest_fall(&values).unsigned_abs()
-            })
-            .max()
-            .unwrap_or(0)
-        };
-        let hides = |fall: u64| fall.saturating_mul(2).div_ceil(steps as u64);
+        let rows = self.ledger.rows.iter().filter(|row| row.site.is_none());
+        let fall = rows.fold(Amount::ZERO, |deepest, row| {
+            let fall = ledger::deepest_falls(&row.values);
+            Amount::new(
+                deepest.bytes.max(fall.bytes),
+                deepest.blocks.max(fall.blocks),
+            )
+        });
+        let hides = |fall: i64| fall.unsigned_abs().saturating_mul(2).div_ceil(steps as u64);
         let settings = self.settings;
         let gauge = (steps >= self.wide(settings.gauge_even_rounds) && self.resident.read > 0)
             .then(|| settings.gauge_floor_bytes.div_ceil(steps as u64));
@@ -852,8 +885,8 @@ impl<'a> Evidence<'a> {
             .floor_bytes_per_round
             .div_ceil(settings.block_cost.max(1));
         Some(Power {
-            blocks_per_round: hides(fall(|a| a.blocks)).max(by_cost).max(1),
-            bytes_per_round: hides(fall(|a| a.bytes)).max(settings.floor_bytes_per_round),
+            blocks_per_round: hides(fall.blocks).max(by_cost).max(1),
+            bytes_per_round: hides(fall.bytes).max(settings.floor_bytes_per_round),
             gauge_bytes_per_round: gauge,
         })
     }
@@ -893,6 +926,10 @@ impl<'a> Evidence<'a> {
         tried
     }
 }
+
+/// What the C library keeps for a thread at least, in bytes (glibc: its table of
+/// thread-local storage, of 16 entries and more).
+const THREAD_RECORD: i64 = 256;
 
 /// Gauges that count as series of their own: private, file, shared and huge
 /// pages, swap, threads, file descriptors.

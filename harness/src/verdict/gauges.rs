@@ -274,4 +274,56 @@ mod tests {
         let slope = theil_sen(&values).expect("many points");
         assert!((slope.per_round - 1.0).abs() < 1e-9);
     }
+
+    #[test]
+    fn the_bounds_are_those_of_kendalls_variance() {
+        // Neighbours that differ by turns: nothing to widen the bounds for.
+        let values: Vec<f64> = (0..10_i32)
+            .map(|n| f64::from(n) + 0.1 * f64::from(n * n % 7) + f64::from(n % 2))
+            .collect();
+        let mut slopes = Vec::new();
+        for (at, a) in values.iter().enumerate() {
+            for (later, b) in values.iter().enumerate().skip(at + 1) {
+                slopes.push((b - a) / (later - at) as f64);
+            }
+        }
+        slopes.sort_unstable_by(f64::total_cmp);
+        // 45 pairs; the variance is 10 * 9 * 25 / 18 = 125, and 1.96 deviations are 21.9:
+        // the bounds are the slopes of rank (45 - 21.9) / 2 and (45 + 21.9) / 2.
+        let slope = theil_sen(&values).expect("ten points");
+        assert_eq!((slope.per_round, slope.lower), (slopes[22], slopes[12]));
+        assert_eq!(slope.upper, slopes[33]);
+    }
+
+    #[test]
+    fn neighbours_that_resemble_each_other_widen_the_bounds() {
+        assert!((autocorrelation(&[1.0, -1.0, 1.0, -1.0]) + 0.75).abs() < 1e-12);
+        assert!((autocorrelation(&[9.0, 9.0, 7.0, 7.0]) - 0.25).abs() < 1e-12);
+        assert_eq!(autocorrelation(&[3.0; 5]), 0.0);
+    }
+
+    #[test]
+    fn thinned_points_stand_in_the_middle_of_their_bins() {
+        let values: Vec<f64> = (0..321).map(f64::from).collect();
+        let points = thinned(&values);
+        assert_eq!(points.len(), 107);
+        assert_eq!((points[0], points[1]), ((1.0, 1.0), (4.0, 4.0)));
+        assert_eq!(thinned(&[5.0, 7.0]), [(0.0, 5.0), (1.0, 7.0)]);
+    }
+
+    #[test]
+    fn steps_are_even_that_hardly_differ() {
+        assert!(steps_are_even(&[0.0, 10.0, 20.0, 30.0, 41.0]));
+        assert!(!steps_are_even(&[0.0, 10.0, 20.0, 24.0, 34.0]));
+        assert!(!steps_are_even(&[0.0, 10.0, 20.0, 36.0, 46.0]));
+        assert!(!steps_are_even(&[5.0; 5]));
+    }
+
+    #[test]
+    fn one_step_explains_two_levels_and_no_line() {
+        let step = [1.0, 0.0, 1.0, 0.0, 9.0, 8.0, 9.0, 8.0];
+        assert!(one_step_explains(&step));
+        let line: Vec<f64> = (0..8).map(|n| f64::from(n) + f64::from(n % 2)).collect();
+        assert!(!one_step_explains(&line));
+    }
 }

@@ -447,4 +447,14 @@ mod tests {
         assert!(!doubling(&[(3, 64), (7, 64), (15, 64), (31, 64)], 40));
         assert!(!doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 200));
     }
+
+    #[test]
+    fn quarters_and_halves_are_those_of_the_rounds() {
+        assert_eq!(quarters(&[(0, 1), (2, 1), (4, 1), (6, 1)], 8), 4);
+        assert_eq!(quarters(&[(0, 1), (1, 1), (7, 1)], 8), 2);
+        assert_eq!(halves(&[0, 2, 4, 5, 6]), Some((2.0, 1.0)));
+        // The middle step of an odd number belongs to neither half.
+        assert_eq!(halves(&[0, 2, 9, 10]), Some((2.0, 1.0)));
+        assert_eq!(halves(&[7]), None);
+    }
 }

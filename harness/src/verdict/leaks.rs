@@ -1,6 +1,6 @@
 //! Findings from the exact books: each series that rises for good, told in full.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::Settings;
 use super::class::Class;
@@ -103,7 +103,7 @@ pub(super) fn finding(
     let returned = growth.by_live
         && (came_back(books, row, growth.start, growth.total) || comes_back_in_order(row));
 
-    let mut born_in: BTreeSet<u32> = (growth.start..ledger.steps)
+    let mut born_in: Vec<u32> = (growth.start..ledger.steps)
         .filter(|step| row.born.get(*step).is_some_and(|left| left.blocks > 0))
         .filter(|step| growth.by_live || step - growth.start < growth.steps)
         .filter(|step| adds_by_law(ledger, growth, *step))
@@ -128,13 +128,16 @@ pub(super) fn finding(
     {
         let mut round = base.round;
         while row.born_before.get(&round) == Some(&each) {
-            born_in.insert(round);
+            born_in.push(round);
             let Some(before) = round.checked_sub(1) else {
                 break;
             };
             round = before;
         }
     }
+
+    born_in.sort_unstable();
+    born_in.dedup();
 
     let mut confirmed = Vec::new();
     if growth.by_live {
@@ -171,7 +174,7 @@ pub(super) fn finding(
         per_driver: growth.per_driver,
         also_fits: growth.also_fits.clone(),
         since_round: born_in.first().copied(),
-        born_in: born_in.into_iter().collect(),
+        born_in,
         over_rounds: u32::try_from(growth.steps).unwrap_or(u32::MAX),
         total: growth.total,
         per_item,
@@ -250,7 +253,7 @@ fn returned_late(books: &Books) -> Amount {
 }
 
 /// What single items of these rounds lost, the last round left out.
-fn item_loss(books: &Books, row: &Row<'_>, born_in: &BTreeSet<u32>) -> Option<ItemLoss> {
+fn item_loss(books: &Books, row: &Row<'_>, born_in: &[u32]) -> Option<ItemLoss> {
     let last = books.rounds.last()?.round;
     let first = *born_in.first()?;
     let mut items: HashMap<(u32, u32), Amount> = HashMap::new();

@@ -1,5 +1,7 @@
 //! The exact books, series by series: which of them grow for good, and how.
 
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use super::Settings;
@@ -35,8 +37,9 @@ pub(super) struct Row<'a> {
     pub(super) phase: &'a str,
     pub(super) site: Option<&'a str>,
     /// Alive after the base round and after each measured one.
-    pub(super) values: Vec<Amount>,
-    /// Alive at the end, by the measured round that bore it (step by step).
+    pub(super) values: Cow<'a, [Amount]>,
+    /// Alive at the end, by the measured round that bore it (step by step); empty
+    /// where nothing is.
     pub(super) born: Vec<Amount>,
     /// Alive at the end, born in the base round or before it.
     pub(super) born_before: BTreeMap<u32, Amount>,
@@ -137,14 +140,14 @@ impl<'a> Ledger<'a> {
                 continue;
             }
             let values = series.live.get(self.base..).unwrap_or_default();
-            let row = *at
-                .entry((series.layer, series.phase.as_str()))
-                .or_insert_with(|| {
+            match at.entry((series.layer, series.phase.as_str())) {
+                Entry::Occupied(row) => add(self.rows[*row.get()].values.to_mut(), values),
+                Entry::Vacant(row) => {
+                    row.insert(self.rows.len());
                     self.rows
-                        .push(Row::new(series.layer, &series.phase, None, self.steps));
-                    self.rows.len() - 1
-                });
-            add(&mut self.rows[row].values, values);
+                        .push(Row::new(series.layer, &series.phase, None, values));
+                }
+            }
         }
         let of_round: HashMap<u32, usize> = books
             .rounds
@@ -152,11 +155,15 @@ impl<'a> Ledger<'a> {
             .enumerate()
             .map(|(at, round)| (round.round, at))
             .collect();
-        // Books come in order: the next entry is mostly of the same series or of the next.
+        // Books come in order: the next entry is mostly of the same series or of the next,
+        // and of the same round.
         let mut last = 0;
+        let mut round = (0, of_round.get(&0).copied());
         for left in &books.survivors {
             let is = |row: &Row<'_>| row.layer == left.layer && row.phase == left.phase;
-            let near = (last..last + 2).find(|row| self.rows.get(*row).is_some_and(is));
+            let near = [last + 1, last]
+                .into_iter()
+                .find(|row| self.rows.get(*row).is_some_and(is));
             let Some(row) = near.or_else(|| at.get(&(left.layer, left.phase.as_str())).copied())
             else {
                 continue;
@@ -165,12 +172,11 @@ impl<'a> Ledger<'a> {
             let Some(row) = self.rows.get_mut(row) else {
                 continue;
             };
-            match of_round.get(&left.round) {
-                Some(&round) if round > self.base => {
-                    if let Some(born) = row.born.get_mut(round - self.base - 1) {
-                        *born += left.left;
-                    }
-                }
+            if round.0 != left.round {
+                round = (left.round, of_round.get(&left.round).copied());
+            }
+            match round.1 {
+                Some(round) if round > self.base => row.bear(round - self.base - 1, left.left),
                 Some(_) => *row.born_before.entry(left.round).or_default() += left.left,
                 // Before the first round, or in one that never ended.
                 None => {}
@@ -186,7 +192,7 @@ impl<'a> Ledger<'a> {
                 continue;
             };
             let row = &mut self.rows[row];
-            take(&mut row.values, values);
+            take(row.values.to_mut(), values);
             let sum = self.aside.entry(aside.layer);
             add(
                 sum.or_insert_with(|| vec![Amount::ZERO; values.len()]),
@@ -195,9 +201,7 @@ impl<'a> Ledger<'a> {
             for (round, left) in &aside.left {
                 match of_round.get(round) {
                     Some(&round) if round > self.base => {
-                        if let Some(born) = row.born.get_mut(round - self.base - 1) {
-                            *born = *born - *left;
-                        }
+                        row.bear(round - self.base - 1, Amount::ZERO - *left);
                     }
                     Some(_) => {
                         let born = row.born_before.entry(*round).or_default();
@@ -206,6 +210,9 @@ impl<'a> Ledger<'a> {
                     None => {}
                 }
             }
+        }
+        for row in self.rows.iter_mut().filter(|row| !row.born.is_empty()) {
+            row.born.resize(self.steps, Amount::ZERO);
         }
         self.rows
             .sort_by(|a, b| (a.layer, a.phase).cmp(&(b.layer, b.phase)));
@@ -218,11 +225,10 @@ impl<'a> Ledger<'a> {
             }
             let row = sites
                 .entry((series.layer, &series.phase, &series.site))
-                .or_insert_with(|| {
-                    Row::new(series.layer, &series.phase, Some(&series.site), self.steps)
-                });
+                .or_insert_with(|| Row::empty(series.layer, &series.phase, self.steps));
+            row.site = Some(&series.site);
             add(
-                &mut row.values,
+                row.values.to_mut(),
                 series.live.get(self.base..).unwrap_or_default(),
             );
         }
@@ -235,7 +241,7 @@ impl<'a> Ledger<'a> {
                 && let Some(row) = sites.get_mut(&(aside.layer, aside.phase.as_str(), site))
             {
                 take(
-                    &mut row.values,
+                    row.values.to_mut(),
                     aside.live.get(self.base..).unwrap_or_default(),
                 );
             }
@@ -248,8 +254,10 @@ impl<'a> Ledger<'a> {
         for row in &self.rows {
             let sum = layers
                 .entry(row.layer)
-                .or_insert_with(|| Row::new(row.layer, "", None, self.steps));
-            add(&mut sum.values, &row.values);
+                .or_insert_with(|| Row::empty(row.layer, "", self.steps));
+            add(sum.values.to_mut(), &row.values);
+            sum.born
+                .resize(row.born.len().max(sum.born.len()), Amount::ZERO);
             add(&mut sum.born, &row.born);
             for (round, left) in &row.born_before {
                 *sum.born_before.entry(*round).or_default() += *left;
@@ -261,6 +269,9 @@ impl<'a> Ledger<'a> {
     /// Takes back what only moved from one phase to another: a block freed
     /// there and born again here, round after round.
     fn find_moved(&mut self, settings: &Settings, exact_only: bool) {
+        let falling: Vec<usize> = (0..self.rows.len())
+            .filter(|at| self.rows[*at].site.is_none() && self.rows[*at].is_below_its_highest())
+            .collect();
         let moved: Vec<usize> = (0..self.rows.len())
             .filter(|at| {
                 let row = &self.rows[*at];
@@ -268,14 +279,14 @@ impl<'a> Ledger<'a> {
                     return false;
                 };
                 row.site.is_none()
-                    && self.rows.iter().enumerate().any(|(other, falling)| {
-                        other != *at
-                            && falling.site.is_none()
+                    && falling.iter().any(|other| {
+                        let falling = &self.rows[*other];
+                        other != at
                             && (row.layer == falling.layer
                                 || is_heap(row.layer) && is_heap(falling.layer))
                             && balances(row, falling, growth.start)
                             && {
-                                let mut sum = row.values.clone();
+                                let mut sum = row.values.to_vec();
                                 add(&mut sum, &falling.values);
                                 let born = vec![Amount::ZERO; self.steps];
                                 let both = outcome(
@@ -316,26 +327,56 @@ impl<'a> Ledger<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn new(layer: Layer, phase: &'a str, site: Option<&'a str>, steps: usize) -> Self {
+    fn new(
+        layer: Layer,
+        phase: &'a str,
+        site: Option<&'a str>,
+        values: impl Into<Cow<'a, [Amount]>>,
+    ) -> Self {
         Self {
             layer,
             phase,
             site,
-            values: vec![Amount::ZERO; steps + 1],
-            born: vec![Amount::ZERO; steps],
+            values: values.into(),
+            born: Vec::new(),
             born_before: BTreeMap::new(),
             outcome: Outcome::Flat,
         }
     }
 
+    /// A sum to be.
+    fn empty(layer: Layer, phase: &'a str, steps: usize) -> Self {
+        Self::new(layer, phase, None, vec![Amount::ZERO; steps + 1])
+    }
+
     /// A series of counts that a gauge gave.
     pub(super) fn counted(layer: Layer, values: Vec<Amount>, growth: Growth) -> Self {
-        let steps = values.len().saturating_sub(1);
         Self {
-            values,
             outcome: Outcome::Leak(growth),
-            ..Self::new(layer, "", None, steps)
+            ..Self::new(layer, "", None, values)
         }
+    }
+
+    /// Enters what is left of what a step bore. Steps come in order, mostly: then this
+    /// writes on, and touches nothing that has left the processor's caches.
+    fn bear(&mut self, step: usize, left: Amount) {
+        if step >= self.born.len() {
+            self.born
+                .reserve(self.values.len().saturating_sub(self.born.len()));
+            self.born.resize(step, Amount::ZERO);
+            self.born.push(left);
+        } else {
+            self.born[step] += left;
+        }
+    }
+
+    /// Whether it ends below where it once was, in bytes or in blocks.
+    fn is_below_its_highest(&self) -> bool {
+        let Some(last) = self.values.last() else {
+            return false;
+        };
+        let mut values = self.values.iter();
+        values.any(|value| value.bytes > last.bytes || value.blocks > last.blocks)
     }
 
     /// How often it rose for good, in bytes.
@@ -964,8 +1005,22 @@ fn within_noise(values: &[i64], rises: &[(usize, i64)]) -> bool {
     rises.iter().all(|(_, rise)| *rise <= fall)
 }
 
+/// The deepest falls of bytes and of blocks from any earlier value.
+pub(super) fn deepest_falls(values: &[Amount]) -> Amount {
+    let mut highest = Amount::new(i64::MIN, i64::MIN);
+    let mut fall = Amount::ZERO;
+    for value in values {
+        highest.bytes = highest.bytes.max(value.bytes);
+        highest.blocks = highest.blocks.max(value.blocks);
+        let below = highest - *value;
+        fall.bytes = fall.bytes.max(below.bytes);
+        fall.blocks = fall.blocks.max(below.blocks);
+    }
+    fall
+}
+
 /// The deepest fall from any earlier value.
-pub(super) fn deepest_fall(values: &[i64]) -> i64 {
+fn deepest_fall(values: &[i64]) -> i64 {
     let mut highest = i64::MIN;
     let mut fall = 0i64;
     for value in values {

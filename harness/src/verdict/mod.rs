@@ -46,6 +46,8 @@ mod properties;
 #[cfg(test)]
 pub(crate) mod simulated;
 #[cfg(test)]
+mod simulations;
+#[cfg(test)]
 mod tests;
 
 use schemars::JsonSchema;

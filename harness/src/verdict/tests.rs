@@ -469,6 +469,8 @@ fn blocks_that_move_from_one_phase_to_another_are_no_leak() {
     }
     let verdict = verdict(&program.books());
     assert!(verdict.class.passes(), "{}", verdict.sentence);
+    let moved = |note: &Note| note.sentence.contains("what another phase gave up");
+    assert!(verdict.notes.iter().any(moved), "{:?}", verdict.notes);
 }
 
 #[test]
@@ -724,6 +726,11 @@ fn a_refused_release_is_the_cause_of_its_leak() {
     let verdict_2 = verdict(&books);
     assert_eq!(verdict_2.findings.len(), 1);
     assert!(verdict_2.findings[0].cause.is_some());
+    assert!(
+        verdict_2.notes.is_empty(),
+        "told once: {:?}",
+        verdict_2.notes
+    );
     assert_eq!(
         verdict_2.findings[0].per_driver,
         Some(Amount::new(1 << 20, 1))
@@ -1176,6 +1183,11 @@ fn mappings_that_no_ledger_books_are_unexplained_growth_with_two_witnesses() {
     let named = verdict(&books);
     assert_eq!(named.class, Class::UnexplainedGrowth);
     assert!(named.sentence.contains("[anon:arena of the driver]"));
+    assert_eq!(
+        named.findings[0].site.as_deref(),
+        Some("[anon:arena of the driver]")
+    );
+    assert_eq!(trimmed.findings[0].site, None);
 
     books.maps[0].kind = MapKind::Allocator;
     assert!(verdict(&books).class.passes(), "the allocator has it");
@@ -1398,4 +1410,141 @@ fn memory_of_the_card_does_not_make_up_for_pinned_memory() {
         (4096 * left, left)
     });
     assert_eq!(verdict(&program.books()).class, Class::Leak);
+}
+
+#[test]
+fn a_refused_release_is_no_cause_of_a_leak_in_another_layer() {
+    let mut program = Program::new(1, 8);
+    program.keeps(RustHeap, "msm_g1", |_| (1 << 20, 1));
+    let mut books = program.books();
+    books.refusals = vec![Refusal {
+        round: 3,
+        layer: Layer::Pinned,
+        phase: "msm_g1".to_owned(),
+        call: "cudaFreeHost".to_owned(),
+        status: "800 (not permitted)".to_owned(),
+        count: 1,
+    }];
+    let verdict = verdict(&books);
+    assert_eq!(verdict.findings.len(), 1);
+    assert_eq!(verdict.findings[0].cause, None);
+    assert!(
+        verdict.notes[0]
+            .sentence
+            .contains("cudaFreeHost was refused 1 time")
+    );
+}
+
+#[test]
+fn a_verdict_says_how_much_was_judged_and_could_have_been_seen() {
+    let mut program = Program::new(1, 9);
+    program.block(RustHeap, "synthesis", 1, FOR_EVER, 4096, 3);
+    program.block(NativeHeap, "msm", 1, FOR_EVER, 4096, 3);
+    let mut books = program.books();
+    let whole = verdict(&books);
+    let gauges = 7;
+    assert_eq!(whole.judged.series_exist, 2 + gauges);
+    assert_eq!(whole.judged.series_judged, 2 + gauges);
+    assert_eq!(
+        (whole.judged.rounds_judged, whole.judged.rounds_ended),
+        (8, 9)
+    );
+    let power = whole.power.expect("a whole run");
+    assert_eq!((power.blocks_per_round, power.bytes_per_round), (1, 16));
+    assert_eq!(power.gauge_bytes_per_round, Some((4 << 20) / 8));
+    books.series[0].live.pop();
+    let broken = verdict(&books);
+    assert_eq!(broken.judged.series_judged, 1 + gauges);
+    assert_eq!(broken.power, None);
+    let short = verdict(&Program::new(1, 8).books());
+    assert_eq!(
+        short.power.expect("a whole run").gauge_bytes_per_round,
+        None
+    );
+}
+
+#[test]
+fn what_was_tried_says_what_it_showed() {
+    let mut books = Program::new(1, 8).books();
+    let before = books.rounds[7].gauges;
+    let probe = |kind, live_after, after| Probe {
+        kind,
+        seconds: 0.0,
+        live_before: Amount::new(1000, 1),
+        live_after: Amount::new(live_after, 1),
+        before,
+        after,
+    };
+    let less = before.map(|gauges| Gauges {
+        rss_anon: gauges.rss_anon - (1 << 20),
+        ..gauges
+    });
+    books.probes = vec![
+        probe(ProbeKind::Idle, 1000, before),
+        probe(ProbeKind::Trim, 1000, less),
+        probe(ProbeKind::Replay, 1096, None),
+        probe(ProbeKind::Drain, 904, None),
+    ];
+    let tried = verdict(&books).tried;
+    let showed: Vec<&str> = tried[2..]
+        .iter()
+        .map(|tried| tried.showed.as_str())
+        .collect();
+    assert_eq!(
+        showed,
+        [
+            "live memory did not move, resident memory fell by 0 bytes",
+            "live memory did not move, resident memory fell by 1.0 MiB",
+            "live memory rose by 96 bytes, resident memory could not be read",
+            "live memory fell by 96 bytes, resident memory could not be read",
+        ]
+    );
+}
+
+#[test]
+fn records_of_threads_that_are_gone_are_no_growth_that_is_left_open() {
+    // As measured: detached threads that outlast seven rounds. Nine were alive at once,
+    // and two are left.
+    let books = |bytes: i64, left: u64| {
+        let mut program = Program::new(2, 10);
+        program.block(NativeHeap, "unattributed", 1, FOR_EVER, 560, 7);
+        for round in 1..=9 {
+            program.block(NativeHeap, "unattributed", round, round + 7, 80, 2);
+        }
+        for round in 1..=8 {
+            program.block(NativeHeap, "unattributed", round, FOR_EVER, bytes, 1);
+        }
+        let gauges = |threads| Gauges {
+            rss_anon: 2 << 20,
+            rss_peak: 4 << 20,
+            threads,
+            fds: 5,
+            ..Gauges::default()
+        };
+        program.gauges = [3, 4, 5, 6, 7, 8, 9, 9, 9, 8].map(gauges).to_vec();
+        let mut books = program.books();
+        // The threads end after the last round, and free what was theirs.
+        for of_round in books.survivors.iter_mut().filter(|of| of.round >= 4) {
+            of_round.left = of_round.left - Amount::new(80, 2);
+        }
+        books.survivors.retain(|of_round| of_round.left.blocks > 0);
+        books.probes = vec![Probe {
+            kind: ProbeKind::Idle,
+            seconds: 1.0,
+            live_before: Amount::ZERO,
+            live_after: Amount::ZERO,
+            before: Some(gauges(8)),
+            after: Some(gauges(left)),
+        }];
+        books
+    };
+    let gone = verdict(&books(288, 2));
+    assert!(gone.class.passes(), "{}", gone.sentence);
+    let kept = |note: &Note| note.sentence.contains("stacks of threads that are gone");
+    assert!(gone.notes.iter().any(kept), "{:?}", gone.notes);
+    // Smaller or larger blocks, or threads that are still there.
+    for (bytes, left) in [(24, 2), (240, 2), (1040, 2), (288, 5)] {
+        let class = verdict(&books(bytes, left)).class;
+        assert!(!class.passes(), "{bytes} bytes, {left} threads: {class}");
+    }
 }

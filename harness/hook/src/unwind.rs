@@ -112,14 +112,16 @@ pub(crate) fn walk(mut visit: impl FnMut(Step<'_>) -> bool) -> bool {
     // because the stack pointer does not move inside.
     unsafe {
         asm!(
-            "lea {pc}, [rip]",
-            "mov {sp}, rsp",
-            "mov {bp}, rbp",
-            "mov {bx}, rbx",
-            pc = out(reg) pc,
-            sp = out(reg) sp,
-            bp = out(reg) bp,
-            bx = out(reg) bx,
+            // Registers by name: one of the compiler's choice can be `rbp` or `rbx`, which
+            // would be written before it is read.
+            "lea rax, [rip]",
+            "mov rcx, rsp",
+            "mov rdx, rbp",
+            "mov rsi, rbx",
+            out("rax") pc,
+            out("rcx") sp,
+            out("rdx") bp,
+            out("rsi") bx,
             options(nomem, nostack, preserves_flags),
         );
     }

@@ -20,8 +20,8 @@ use crate::scenario::Plan;
 pub(crate) struct Collector {
     plan: Plan,
     rounds: Vec<RoundBook>,
-    /// Alive after each round, by layer and phase.
-    live: Vec<BTreeMap<(Layer, String), Amount>>,
+    /// Alive after each round, by process.
+    live: Vec<BTreeMap<Process, Alive>>,
     allocated_before: Amount,
     pub probes: Vec<Probe>,
     pub final_settle: Option<Settle>,
@@ -29,6 +29,12 @@ pub(crate) struct Collector {
     by_stack: Recorder,
     maps: Maps,
 }
+
+/// A process, by its id and its slot in the ledger.
+type Process = (u32, u32);
+
+/// What is alive, by layer and phase.
+type Alive = BTreeMap<(Layer, String), Amount>;
 
 /// A round that has ended and settled.
 pub(crate) struct EndedRound<'a> {
@@ -89,7 +95,10 @@ impl Collector {
     }
 
     pub fn add_round(&mut self, ended: EndedRound<'_>) {
-        let mut live = BTreeMap::<_, Amount>::new();
+        let mut live = BTreeMap::<Process, Alive>::new();
+        let pids: BTreeMap<u32, u32> = (ended.snapshot.processes.iter())
+            .map(|process| (process.slot, process.pid))
+            .collect();
         let ended_before = ended.snapshot.ended;
         let mut allocated: Amount = HookLayer::ALL
             .into_iter()
@@ -103,7 +112,10 @@ impl Collector {
             // Where nobody waits, the next round may have begun.
             if account.round <= ended.number {
                 let phase = phase_name(ended.snapshot, account.phase);
-                *live.entry((layer, phase.to_owned())).or_default() += alive(account.counters);
+                let pid = pids.get(&account.process).copied().unwrap_or(0);
+                let of_process = live.entry((pid, account.process)).or_default();
+                *of_process.entry((layer, phase.to_owned())).or_default() +=
+                    alive(account.counters);
             }
         }
         if ended.gauges.is_none() {
@@ -175,18 +187,41 @@ impl Collector {
     }
 
     fn series(&self) -> Vec<Series> {
-        let keys: BTreeSet<_> = self.live.iter().flat_map(BTreeMap::keys).collect();
-        keys.into_iter()
-            .map(|key| Series {
+        let mut series = BTreeMap::<&(Layer, String), Vec<Amount>>::new();
+        for round in 0..self.live.len() {
+            for (_, alive) in self.live[round]
+                .iter()
+                .filter(|(process, _)| !self.only_passed(**process, round))
+            {
+                for (key, amount) in alive {
+                    let live = series
+                        .entry(key)
+                        .or_insert_with(|| vec![Amount::ZERO; self.live.len()]);
+                    live[round] += *amount;
+                }
+            }
+        }
+        let series = series.into_iter();
+        series
+            .map(|(key, live)| Series {
                 layer: key.0,
                 phase: key.1.clone(),
-                live: self
-                    .live
-                    .iter()
-                    .map(|live| live.get(key).copied().unwrap_or_default())
-                    .collect(),
+                live,
             })
             .collect()
+    }
+
+    /// Whether a process was there when this round ended, and neither a round before
+    /// nor after: all that it held was gone within a round, so it is nothing that a
+    /// round keeps. Of the last round nobody knows.
+    fn only_passed(&self, process: Process, round: usize) -> bool {
+        let was_there = |round: usize| {
+            let live = self.live.get(round);
+            live.is_some_and(|live| live.contains_key(&process))
+        };
+        round + 1 < self.live.len()
+            && !was_there(round + 1)
+            && !round.checked_sub(1).is_some_and(was_there)
     }
 
     fn survivors(&self, snapshot: &Snapshot) -> Vec<Survivors> {
@@ -475,6 +510,24 @@ mod tests {
         assert_eq!(plain_name("cuMemFree_v2"), "cuMemFree");
         assert_eq!(plain_name("cuMemFreeHost"), "cuMemFreeHost");
         assert_eq!(plain_name("a_very_odd_name"), "a_very_odd_name");
+    }
+
+    #[test]
+    fn a_process_that_passes_by_at_a_rounds_end_is_nothing_that_the_round_keeps() {
+        let mut collector = Collector::new(crate::Scenario::new("x").plan);
+        let alive =
+            |bytes| Alive::from([((Layer::NativeHeap, "p".to_owned()), Amount::new(bytes, 1))]);
+        let (root, passer, worker, last) = ((10, 1), (11, 2), (12, 2), (13, 3));
+        collector.live = vec![
+            BTreeMap::from([(root, alive(1_000)), (passer, alive(7))]),
+            BTreeMap::from([(root, alive(1_000)), (worker, alive(20))]),
+            BTreeMap::from([(root, alive(1_000)), (worker, alive(30))]),
+            BTreeMap::from([(root, alive(1_000)), (last, alive(5))]),
+        ];
+        let series = collector.series();
+        assert_eq!(series.len(), 1);
+        let bytes: Vec<i64> = series[0].live.iter().map(|amount| amount.bytes).collect();
+        assert_eq!(bytes, [1_000, 1_020, 1_030, 1_005]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! and compares CPU time, which other work on the machine disturbs less than wall
 //! time, and that too. A run is a fresh process; starting up and mapping the
 //! parameters is not measured. Built with the feature `cuda` it proves on the card,
-//! and the ledger of the GPU is kept as well.
+//! and the ledger of the GPU is kept as well, but for `overhead PAIRS ROUNDS heap`.
 #![deny(unsafe_code)]
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -23,14 +23,20 @@ static ALLOC: tidegate::Alloc = tidegate::Alloc::system();
 
 /// Marks a process that does the work.
 const WORK: &str = "work";
+/// The ledger of the heap alone.
+const HEAP: &str = "heap";
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.first().map(String::as_str) {
-        Some(WORK) => work(number(&arguments, 1, 5)),
-        _ => compare(number(&arguments, 0, 12), number(&arguments, 1, 5)),
+        Some(WORK) => work(number(&arguments, 1, 5), keeps_gpu(&arguments)),
+        _ => compare(
+            number(&arguments, 0, 12),
+            number(&arguments, 1, 5),
+            keeps_gpu(&arguments),
+        ),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,6 +54,11 @@ fn number(arguments: &[String], at: usize, default: u32) -> u32 {
         .unwrap_or(default)
 }
 
+/// Whether the ledger of the GPU is kept.
+fn keeps_gpu(arguments: &[String]) -> bool {
+    cfg!(feature = "cuda") && !arguments.iter().any(|argument| argument == HEAP)
+}
+
 fn config() -> Config {
     Config {
         circuit_size: if cfg!(feature = "cuda") { 32 } else { 2 },
@@ -59,13 +70,16 @@ fn config() -> Config {
 
 /// One run: a round to warm up, then `rounds` that count. Prints their CPU seconds, and
 /// those on the clock.
-fn work(rounds: u32) -> Result<(), Failure> {
+#[cfg_attr(not(feature = "cuda"), expect(unused_variables))]
+fn work(rounds: u32, keeps_gpu: bool) -> Result<(), Failure> {
     // Spans cost the same with and without a ledger: they are the program's own.
     let _ = tracing_subscriber::registry()
         .with(tidegate::PhaseLayer::new())
         .try_init();
     #[cfg(feature = "cuda")]
-    tidegate_hook::gpu::attach();
+    if keeps_gpu {
+        tidegate_hook::gpu::attach();
+    }
     let pipeline = Pipeline::open(config(), &default_params_dir())?;
     pipeline.run_round()?;
     let (begun, clock) = (cpu(), Instant::now());
@@ -89,16 +103,16 @@ struct Cost {
     wall: f64,
 }
 
-fn compare(pairs: u32, rounds: u32) -> Result<(), Failure> {
+fn compare(pairs: u32, rounds: u32, keeps_gpu: bool) -> Result<(), Failure> {
     Srs::ensure(&default_params_dir(), config().circuit_size)?;
     let (mut cpu, mut wall) = (Vec::new(), Vec::new());
     println!("pair   without      with     ratio, of CPU time; on the clock");
     for pair in 1..=pairs {
         let (without, with) = if pair % 2 == 0 {
-            let with = metered(rounds)?;
+            let with = metered(rounds, keeps_gpu)?;
             (unmetered(rounds)?, with)
         } else {
-            (unmetered(rounds)?, metered(rounds)?)
+            (unmetered(rounds)?, metered(rounds, keeps_gpu)?)
         };
         cpu.push(with.cpu / without.cpu);
         wall.push(with.wall / without.wall);
@@ -134,10 +148,13 @@ fn unmetered(rounds: u32) -> Result<Cost, Failure> {
     run(&mut worker(rounds)?)
 }
 
-fn metered(rounds: u32) -> Result<Cost, Failure> {
+fn metered(rounds: u32, keeps_gpu: bool) -> Result<Cost, Failure> {
     let ledger = Ledger::create(Capacity::default())?;
     let inherited = rustix::io::dup(ledger.as_fd())?; // A duplicate is kept through exec.
     let mut command = worker(rounds)?;
+    if !keeps_gpu {
+        command.arg(HEAP);
+    }
     command.env(
         &*FD_VARIABLE.to_string_lossy(),
         inherited.as_raw_fd().to_string(),
@@ -149,10 +166,7 @@ fn metered(rounds: u32) -> Result<Cost, Failure> {
         accounts.map(|a| a.counters.allocated_blocks).sum()
     };
     let on_the_card = booked(|layer| layer == HookLayer::Device);
-    if booked(|_| true) < 10_000
-        || snapshot.lost != 0
-        || (cfg!(feature = "cuda") && on_the_card == 0)
-    {
+    if booked(|_| true) < 10_000 || snapshot.lost != 0 || (keeps_gpu && on_the_card == 0) {
         return Err(format!(
             "the ledger booked {} blocks, {on_the_card} of them on the card, and lost {}",
             booked(|_| true),

@@ -341,14 +341,14 @@ impl Book {
 
     /// A graph runs: it takes memory, unless what it took the last time is still there,
     /// and frees memory.
-    pub fn graph_launched(&mut self, ledger: &impl Ledger, executable: u64, context: u64) {
+    pub fn graph_launched(&mut self, ledger: &impl Ledger, executable: u64) {
         let Some(recording) = self.executables.get(&executable).cloned() else {
             return;
         };
         for (address, bytes) in recording.takes {
             let name = (Kind::Memory, address);
             if !self.live.contains_key(&name) {
-                self.born(ledger, name, HookLayer::DevicePool, bytes, context);
+                self.born(ledger, name, HookLayer::DevicePool, bytes, 0);
             }
         }
         for address in recording.frees {
@@ -555,14 +555,14 @@ mod tests {
         let (mut book, sums) = (Book::default(), Sums::default());
         let executable = graph_that_takes(&mut book, &sums);
         for _ in 0..3 {
-            book.graph_launched(&sums, executable, 1);
+            book.graph_launched(&sums, executable);
             assert_eq!(sums.of(HookLayer::DevicePool), (64, 1));
             release(&mut book, &sums, (Kind::Memory, 0x100));
             assert_eq!(sums.of(HookLayer::DevicePool), (0, 0));
         }
         // Launched again before it was freed, it takes the same memory.
-        book.graph_launched(&sums, executable, 1);
-        book.graph_launched(&sums, executable, 1);
+        book.graph_launched(&sums, executable);
+        book.graph_launched(&sums, executable);
         assert_eq!(sums.of(HookLayer::DevicePool), (64, 1));
         assert_eq!((book.replaced, book.foreign), (0, 0));
     }
@@ -574,8 +574,8 @@ mod tests {
         book.graph_frees(71, 0x100);
         book.graph_cloned(72, 71);
         book.graph_instantiated(82, 72);
-        book.graph_launched(&sums, executable, 1);
-        book.graph_launched(&sums, 82, 1);
+        book.graph_launched(&sums, executable);
+        book.graph_launched(&sums, 82);
         assert_eq!(sums.of(HookLayer::DevicePool), (0, 0));
         assert_eq!(book.foreign, 0);
     }
@@ -591,11 +591,11 @@ mod tests {
             0,
             1,
         );
-        book.graph_launched(&sums, executable, 1);
+        book.graph_launched(&sums, executable);
         release(&mut book, &sums, (Kind::Executable, executable));
         assert_eq!(sums.of(HookLayer::Graphs), (0, 0));
         assert_eq!(sums.of(HookLayer::DevicePool), (64, 1));
-        book.graph_launched(&sums, executable, 1);
+        book.graph_launched(&sums, executable);
         assert!(book.executables.is_empty());
     }
 }

@@ -348,7 +348,8 @@ fn book_made(book: &mut Book, made: Made, context: u64) {
             bytes,
         } => {
             if !book.captures_birth(stream, name.1, bytes) {
-                book.born(&Shared, name, HookLayer::DevicePool, bytes, context);
+                // It goes with its pool, whatever becomes of the context.
+                book.born(&Shared, name, HookLayer::DevicePool, bytes, 0);
             }
         }
         Made::PrimaryRetained { device, context } => {
@@ -377,7 +378,7 @@ fn book_made(book: &mut Book, made: Made, context: u64) {
             let name = (Kind::Executable, executable);
             book.born(&Shared, name, HookLayer::Graphs, 0, context);
         }
-        Made::GraphLaunched { executable } => book.graph_launched(&Shared, executable, context),
+        Made::GraphLaunched { executable } => book.graph_launched(&Shared, executable),
         Made::CaptureBegan { stream } => book.capture_begins(stream),
         Made::CaptureEnded { stream, graph } => {
             book.capture_ends(stream, graph);

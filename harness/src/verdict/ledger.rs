@@ -840,11 +840,12 @@ impl Steps<'_> {
 
     /// Whether survivors bear uneven growth out: half of it, at least, is left of
     /// rounds before the last three. Where the number of blocks never falls, or
-    /// does not rise (one block becomes larger), they need not.
+    /// rises no more than it falls (one block becomes larger), they need not.
     fn survivors_allow(&self, total: Amount) -> bool {
         let older = self.born.len().saturating_sub(3);
         let left: Amount = self.born.iter().take(older).copied().sum();
-        total.blocks <= 0
+        let blocks: Vec<i64> = self.values.iter().map(|a| a.blocks).collect();
+        total.blocks <= deepest_fall(&blocks).max(0)
             || self.blocks_never_fall()
             || i128::from(left.blocks) * 2 >= i128::from(total.blocks)
     }

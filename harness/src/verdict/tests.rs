@@ -1548,3 +1548,25 @@ fn records_of_threads_that_are_gone_are_no_growth_that_is_left_open() {
         assert!(!class.passes(), "{bytes} bytes, {left} threads: {class}");
     }
 }
+
+#[test]
+fn one_block_that_grows_is_a_leak_beside_another_that_comes_and_goes() {
+    // A shell's string, and half a kilobyte that is or is not there at a round's end.
+    let books = |is_there: fn(u32) -> bool| {
+        let mut program = Program::new(3, 30);
+        program.rolls(NativeHeap, "unattributed", move |round| {
+            let extra = i64::from(is_there(round));
+            (10_000 * i64::from(round) + 512 * extra, 55 + extra)
+        });
+        program.books()
+    };
+    for is_there in [
+        (|round| matches!(round, 1 | 4 | 5 | 8 | 18 | 22 | 24 | 26) || round >= 28)
+            as fn(u32) -> bool,
+        |round| matches!(round, 2 | 7 | 11 | 30),
+        |round| round % 2 == 0,
+    ] {
+        let found = verdict(&books(is_there));
+        assert_eq!(found.class, Class::Leak, "{}", found.sentence);
+    }
+}

@@ -1,0 +1,94 @@
+//! Books that were kept on a real card, judged again where there is none.
+
+use std::path::Path;
+
+use tidegate::books::{Amount, Layer};
+use tidegate::verdict::{Driver, Settings, judge};
+use tidegate::{Class, Run};
+
+fn stored(name: &str) -> Run {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/gpu-runs");
+    Run::read(&folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error:?}"))
+}
+
+/// The books of this run lose exactly so much per round, and nothing else.
+fn expect(name: &str, class: Class, lost: &[(Layer, Amount)]) -> Run {
+    let run = stored(name);
+    let verdict = judge(run.books(), &Settings::default());
+    assert_eq!(verdict.class, class, "{name}: {}", verdict.sentence);
+    let mut found: Vec<_> = verdict
+        .findings
+        .iter()
+        .map(|finding| {
+            assert_eq!(finding.driver, Driver::PerRound, "{name}: {finding:?}");
+            let each = finding.per_driver;
+            (finding.layer, each.unwrap_or_else(|| panic!("{finding:?}")))
+        })
+        .collect();
+    found.sort();
+    assert_eq!(found, lost, "{name}");
+    run
+}
+
+fn one(bytes: i64) -> Amount {
+    Amount::new(bytes, 1)
+}
+
+#[test]
+fn a_program_that_releases_one_of_everything_is_clean() {
+    let run = expect("clean", Class::Clean, &[]);
+    let phases = &run.books().phases;
+    for layer in [
+        Layer::Device,
+        Layer::DevicePool,
+        Layer::Managed,
+        Layer::Pinned,
+        Layer::Registered,
+        Layer::GpuStreams,
+        Layer::GpuEvents,
+        Layer::GpuGraphs,
+    ] {
+        let phase = phases.iter().find(|phase| phase.layer == layer);
+        let phase = phase.unwrap_or_else(|| panic!("no {layer}"));
+        assert!(phase.allocated.blocks >= 16, "{phase:?}");
+        assert_eq!(phase.allocated, phase.released, "{layer}");
+    }
+}
+
+#[test]
+fn each_kind_of_memory_that_is_lost_is_a_leak_to_the_byte() {
+    expect("device", Class::Leak, &[(Layer::Device, one(1 << 20))]);
+    expect("array", Class::Leak, &[(Layer::Device, one(64 * 64 * 4))]);
+    expect("pool", Class::Leak, &[(Layer::DevicePool, one(1 << 20))]);
+    expect("managed", Class::Leak, &[(Layer::Managed, one(1 << 16))]);
+    expect("pinned", Class::Leak, &[(Layer::Pinned, one(1 << 16))]);
+    // The block that was registered is lost with its registration.
+    let both = [
+        (Layer::NativeHeap, one(1 << 16)),
+        (Layer::Registered, one(1 << 16)),
+    ];
+    expect("register", Class::Leak, &both);
+}
+
+#[test]
+fn each_kind_of_object_that_is_lost_is_a_handle_leak() {
+    for (name, layer) in [
+        ("stream", Layer::GpuStreams),
+        ("event", Layer::GpuEvents),
+        ("graph", Layer::GpuGraphs),
+        ("exec", Layer::GpuGraphs),
+    ] {
+        expect(name, Class::HandleLeak, &[(layer, one(0))]);
+    }
+}
+
+#[test]
+fn a_release_that_a_host_function_is_refused_is_told_as_the_cause() {
+    let run = expect("hostfn", Class::Leak, &[(Layer::Pinned, one(4096))]);
+    let verdict = judge(run.books(), &Settings::default());
+    let cause = verdict.findings[0].cause.as_deref().unwrap_or_default();
+    assert!(
+        cause.starts_with("cudaFreeHost was refused 20 times: 800"),
+        "{cause}"
+    );
+}

@@ -4,7 +4,7 @@
 //! NVIDIA's CUPTI calls back at the begin and the end of every call of the driver's and
 //! of the runtime's interface. What such a call makes or releases is booked like a block
 //! of malloc's: with the round, item and phase of its birth, in a [layer](crate::HookLayer)
-//! of its own. There is no trailer in the card's memory, so a [table](book) says which
+//! of its own. There is no trailer in the card's memory, so a table says which
 //! birth an address or a handle is of. All this goes with calls that take microseconds;
 //! malloc's own path is not touched.
 //!

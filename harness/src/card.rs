@@ -49,18 +49,19 @@ mod with_library {
 
     /// What the library says of this machine.
     pub(crate) fn examine() -> Vec<Check> {
-        let told = library().and_then(|nvml| {
-            // The error lives as long as the program, as the library does.
-            tell(nvml).map_err(|error| &*Box::leak(Box::new(error)))
-        });
-        told.unwrap_or_else(|error| {
-            vec![Check {
-                what: "NVML".into(),
-                state: State::Missing,
-                seen: error.to_string(),
-                advice: Some("the card's memory is not gauged; its ledger decides alone".into()),
-            }]
-        })
+        match library() {
+            Ok(nvml) => tell(nvml).unwrap_or_else(|error| vec![missing(&error)]),
+            Err(error) => vec![missing(error)],
+        }
+    }
+
+    fn missing(error: &NvmlError) -> Check {
+        Check {
+            what: "NVML".into(),
+            state: State::Missing,
+            seen: error.to_string(),
+            advice: Some("the card's memory is not gauged; its ledger decides alone".into()),
+        }
     }
 
     fn tell(nvml: &Nvml) -> Result<Vec<Check>, NvmlError> {

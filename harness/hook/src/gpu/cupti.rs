@@ -129,7 +129,7 @@ fn open() -> Option<*mut c_void> {
         (!library.is_null()).then_some(library)
     };
     let open_file = |path: PathBuf| open(&CString::new(path.into_os_string().into_vec()).ok()?);
-    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE) {
+    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty()) {
         return open_file(named.into());
     }
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].map(std::env::var_os);

@@ -640,5 +640,10 @@ mod tests {
         assert_eq!(of(96, 3, true), Class::Clean);
         assert_eq!(of(80, 3, true), Class::Leak, "other blocks");
         assert_eq!(of(96, 3, false), Class::Leak, "the application's");
+        // What a rule names must come back whole: chance excuses runtimes alone.
+        let mut known = site("known", 96);
+        known.grown = Amount::new(3 * 96, 3);
+        let run = settled(books(96), books(96), &[known]);
+        assert_eq!(run.verdict.class, Class::Leak, "{:?}", run.set_aside);
     }
 }

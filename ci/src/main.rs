@@ -7,7 +7,10 @@
 
 mod doctor;
 mod explain;
+mod replay;
 mod run;
+mod signals;
+mod watch;
 mod workload;
 
 use std::process::ExitCode;
@@ -28,7 +31,9 @@ const EXIT_CODES: &str = "Exit codes: 0 pass, 1 tidegate itself failed, 2 usage,
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Arguments),
+    Watch(watch::Arguments),
     Explain(explain::Arguments),
+    Replay(replay::Arguments),
     Doctor(doctor::Arguments),
 }
 
@@ -62,8 +67,11 @@ fn main() -> ExitCode {
         words.remove(1);
     }
     let arguments = Arguments::parse_from(words);
+    become_subreaper();
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Watch(arguments) => watch::watch(&arguments),
+        Command::Replay(arguments) => replay::replay(&arguments),
         Command::Explain(arguments) => explain::explain(arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
     };
@@ -74,4 +82,10 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Has orphans of what is started here become our children, so that it is known how a
+/// program ends that puts itself into the background. Where the kernel refuses, it is not.
+fn become_subreaper() {
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }

@@ -231,3 +231,298 @@ fn a_mistake_in_suppressions_is_a_usage_error_with_its_line() {
     );
     assert!(!folder.path().join("started").exists(), "nothing is run");
 }
+
+// ---- Other sources of rounds, and other ends -------------------------------------
+
+/// Runs the command with these arguments; with its words and what it stored.
+fn run_as(folder: &Path, arguments: &[&str]) -> (i32, String, serde_json::Value) {
+    let json = folder.join("run.json");
+    let output = command(folder)
+        .args(["run", "--json"])
+        .arg(&json)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let words = text(&output);
+    let stored = std::fs::read(&json).unwrap_or_else(|error| panic!("{error}\n{words}"));
+    let run = serde_json::from_slice(&stored).unwrap();
+    (output.status.code().unwrap(), words, run)
+}
+
+fn rounds_of(run: &serde_json::Value) -> usize {
+    run["books"]["rounds"].as_array().unwrap().len()
+}
+
+#[test]
+fn lines_of_a_log_file_end_rounds_and_those_of_the_output_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = "for i in $(seq 12); do echo round $i done >> server.log; echo round x done; \
+                   sleep 0.05; done; sleep 0.2";
+    let arguments = ["--round-on", "^round [0-9]+ done$", "--log", "server.log"];
+    std::fs::write(folder.path().join("server.log"), "round 0 done\n").unwrap();
+    let (_, words, run) = run_as(
+        folder.path(),
+        &[&arguments[..], &["--", "sh", "-c", program]].concat(),
+    );
+    assert_eq!(rounds_of(&run), 12, "{words}");
+    assert!(words.contains("round x done"), "{words}");
+}
+
+#[test]
+fn the_clock_ends_rounds_and_the_program_is_ended_and_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = "trap 'echo told; exit 9' TERM; while :; do x=$(echo y); sleep 0.01; done";
+    let options = ["--every", "100ms", "--rounds", "6", "--warmup", "2"];
+    let (code, words, run) = run_as(
+        folder.path(),
+        &[&options[..], &["--", "sh", "-c", program]].concat(),
+    );
+    // What status it ends with when it is told to is its own affair.
+    assert_eq!(run["books"]["ending"]["how"], "completed", "{words}");
+    assert_eq!(rounds_of(&run), 8, "{words}");
+    assert!(words.contains("told") && code != 6, "{code} {words}");
+
+    let options = ["--every", "100ms", "--for", "500ms"];
+    let sleeper = ["--explain", "never", "--", "sleep", "1000"];
+    let (code, words, run) = run_as(folder.path(), &[&options[..], &sleeper].concat());
+    assert_eq!(run["books"]["ending"]["how"], "completed", "{words}");
+    assert!(rounds_of(&run) <= 5, "{words}");
+    assert!(code == 5 || code == 0, "{code} {words}");
+}
+
+#[test]
+fn a_program_that_marks_its_rounds_and_phases_is_judged_by_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        #include <unistd.h>
+        #include "tidegate.h"
+        int main(void) {
+            char *table = malloc(5000); /* Before the first round. */
+            for (uint32_t round = 1; round <= 12; ++round) {
+                tidegate_round(round);
+                uint64_t before = tidegate_enter("finish");
+                char *kept = malloc(96), *scratch = malloc(4096);
+                memset(kept, 1, 96);
+                free(scratch);
+                tidegate_return(before);
+                usleep(20000);
+            }
+            tidegate_round(13); /* Ends the twelfth. */
+            usleep(200000);
+            free(table);
+            return 0;
+        }"#;
+    std::fs::write(folder.path().join("marks.c"), source).unwrap();
+    let built = Command::new("cc")
+        .args(["-g", "-O0", "-o", "marks", "marks.c", "-I"])
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../harness/hook/include"
+        ))
+        .current_dir(folder.path())
+        .status()
+        .unwrap();
+    assert!(built.success());
+    // Without a ledger the marks do nothing.
+    let alone = Command::new(folder.path().join("marks")).status().unwrap();
+    assert!(alone.success());
+
+    let (code, words, run) = run_as(folder.path(), &["--", "./marks"]);
+    assert_eq!(
+        (code, class(&run), rounds_of(&run)),
+        (3, "leak", 12),
+        "{words}"
+    );
+    let finding = &run["verdict"]["findings"][0];
+    assert_eq!(finding["phase"], "finish", "{words}");
+    // Two of the twelve rounds are warm-up.
+    assert_eq!(
+        finding["total"],
+        serde_json::json!({"bytes": 960, "blocks": 10})
+    );
+    let first_of_all = &run["books"]["survivors"][0];
+    assert_eq!(first_of_all["round"], 0, "{words}");
+}
+
+#[test]
+fn a_program_that_puts_itself_into_the_background_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = "y=$(head -c 4000 /dev/zero | tr '\\0' y); for i in $(seq 30); do x=$x$y; \
+                  echo round $i done >> daemon.log; sleep 0.05; done; sleep 0.2";
+    std::fs::write(folder.path().join("daemon.sh"), daemon).unwrap();
+    let start = "setsid sh daemon.sh > /dev/null 2>&1 < /dev/null & exit 0";
+    let options = [
+        "--round-on",
+        "^round",
+        "--log",
+        "daemon.log",
+        "--explain",
+        "never",
+    ];
+    let (code, words, run) = run_as(
+        folder.path(),
+        &[&options[..], &["--", "sh", "-c", start]].concat(),
+    );
+    assert_eq!(rounds_of(&run), 30, "{words}");
+    assert_eq!(run["books"]["ending"]["how"], "completed", "{words}");
+    assert_eq!((code, class(&run)), (3, "leak"), "{words}");
+}
+
+#[test]
+fn how_a_program_in_the_background_dies_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon =
+        "for i in 1 2 3; do echo round $i done >> daemon.log; sleep 0.05; done; kill -SEGV $$";
+    std::fs::write(folder.path().join("daemon.sh"), daemon).unwrap();
+    let start = "setsid sh daemon.sh > /dev/null 2>&1 < /dev/null & exit 0";
+    let options = ["--round-on", "^round", "--log", "daemon.log"];
+    let (code, words, run) = run_as(
+        folder.path(),
+        &[&options[..], &["--", "sh", "-c", start]].concat(),
+    );
+    assert_eq!(run["books"]["ending"]["signal"], 11, "{words}");
+    assert_eq!((code, class(&run)), (6, "crash"), "{words}");
+}
+
+#[test]
+fn a_process_that_nobody_can_end_does_not_keep_the_run_from_ending() {
+    let folder = tempfile::tempdir().unwrap();
+    // It holds both streams open, is in no group of ours, and has no ledger.
+    let program = "for i in $(seq 8); do echo round $i done; sleep 0.05; done; \
+                   LD_PRELOAD= setsid sleep 300 & exit 0";
+    let (_, words, run) = run(folder.path(), &[], program);
+    assert_eq!(rounds_of(&run), 8, "{words}");
+}
+
+/// Starts the command on a program that prints `round N done` for ever, and returns once it
+/// has printed so many rounds.
+fn start_and_wait(folder: &Path, rounds: usize) -> std::process::Child {
+    use std::io::{BufRead as _, BufReader};
+    let program = "trap 'echo told; exit 0' TERM; i=0; \
+                   while :; do i=$((i+1)); echo round $i done; sleep 0.02; done";
+    let mut child = command(folder)
+        .args(["run", "--round-on", "^round [0-9]+ done$", "--json"])
+        .arg(folder.join("run.json"))
+        .arg("--keep-in")
+        .arg(folder.join("kept"))
+        .args(["--", "sh", "-c", program])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..rounds {
+        lines.next().unwrap().unwrap();
+    }
+    // Read on, so that the program is never held up.
+    std::thread::spawn(move || lines.for_each(drop));
+    child
+}
+
+fn send(signal: &str, process: u32) {
+    let sent = Command::new("kill")
+        .args([signal, &process.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn ctrl_c_and_sigterm_end_the_program_cleanly_and_it_is_judged() {
+    for signal in ["-INT", "-TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = start_and_wait(folder.path(), 14);
+        send(signal, child.id());
+        let code = child.wait().unwrap().code();
+        let stored = std::fs::read(folder.path().join("run.json")).unwrap();
+        let run: serde_json::Value = serde_json::from_slice(&stored).unwrap();
+        assert!(rounds_of(&run) >= 13, "{run:#}");
+        assert_eq!(run["books"]["ending"]["how"], "completed");
+        assert_eq!(code, Some(0), "{}", run["verdict"]);
+        let output = std::fs::read_to_string(folder.path().join("kept/stdout.log")).unwrap();
+        assert!(output.ends_with("told\n"), "{output}");
+    }
+}
+
+#[test]
+fn a_run_whose_supervisor_was_killed_is_refused_and_its_program_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start_and_wait(folder.path(), 5);
+    send("-KILL", child.id());
+    child.wait().unwrap();
+    let output = command(folder.path())
+        .args(["replay", "kept"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let words = text(&output);
+    assert!(words.contains("broken off"), "{words}");
+    let samples = std::fs::read_to_string(folder.path().join("kept/samples.jsonl")).unwrap();
+    assert!(samples.lines().count() > 3, "{samples}");
+}
+
+#[test]
+fn a_full_disk_loses_neither_the_verdict_nor_that_samples_are_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    for name in ["samples.jsonl", "stdout.log", "stderr.log"] {
+        std::os::unix::fs::symlink("/dev/full", kept.join(name)).unwrap();
+    }
+    let keep = ["--keep-in", "kept"];
+    let (code, words, run) = run(folder.path(), &keep, &rounds("x=$(echo hello)"));
+    assert_eq!((code, class(&run)), (5, "inconclusive"), "{words}");
+    assert!(
+        words.contains("samples, which could not be stored"),
+        "{words}"
+    );
+    assert!(words.contains("round 30 done"), "{words}");
+}
+
+#[test]
+fn a_run_folder_that_vanishes_is_made_again_or_said_to_be_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = ["--keep-in", "kept", "--explain", "never"];
+    let vanish = format!("rm -r kept; {}", rounds("x=$(echo hello)"));
+    let (code, words, _) = run(folder.path(), &keep, &vanish);
+    assert_eq!(code, 0, "{words}");
+    assert!(folder.path().join("kept/run.json").exists(), "{words}");
+
+    let in_its_place = format!("rm -r kept; echo > kept; {}", rounds("x=$(echo hello)"));
+    let (code, words, run) = run(folder.path(), &keep, &in_its_place);
+    // The verdict is there all the same, and the gate does not pass by it.
+    assert_eq!((code, class(&run)), (1, "clean"), "{words}");
+    assert!(words.contains("NOT STORED"), "{words}");
+}
+
+#[test]
+fn a_stored_run_is_judged_again_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let leaky = rounds("x=$x........................................");
+    let (code, _, run) = run(folder.path(), &["--explain", "never"], &leaky);
+    let replayed = command(folder.path())
+        .args(["replay", "run.json", "--json", "again.json"])
+        .output()
+        .unwrap();
+    assert_eq!(replayed.status.code(), Some(code));
+    let words = text(&replayed);
+    assert!(words.contains("the same"), "{words}");
+    let again = std::fs::read(folder.path().join("again.json")).unwrap();
+    let again: serde_json::Value = serde_json::from_slice(&again).unwrap();
+    assert_eq!(again["verdict"], run["verdict"]);
+
+    // Half a run is none.
+    let whole = std::fs::read(folder.path().join("run.json")).unwrap();
+    std::fs::write(folder.path().join("half.json"), &whole[..whole.len() / 2]).unwrap();
+    let refused = command(folder.path())
+        .args(["replay", "half.json"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused).contains("not a whole one"),
+        "{}",
+        text(&refused)
+    );
+}

@@ -266,6 +266,10 @@ pub struct Books {
     /// The memory limit that this run was given, in bytes, also when it was not passed.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
+    /// Whether there was no ledger: a process was watched from outside, and its rounds are
+    /// moments at which its gauges were read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gauges_only: bool,
 }
 
 /// A part of a series that is not judged.

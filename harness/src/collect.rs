@@ -61,6 +61,11 @@ impl Collector {
         }
     }
 
+    /// How many rounds have ended, warm-up included.
+    pub fn rounds_ended(&self) -> u32 {
+        u32::try_from(self.rounds.len()).unwrap_or(u32::MAX)
+    }
+
     /// What is alive in all judged layers.
     pub fn live(&self, snapshot: &Snapshot) -> Amount {
         self.live_until(snapshot, u32::MAX)

@@ -31,10 +31,10 @@ pub enum Error {
         problem: String,
     },
     /// A stored run cannot be used.
-    #[error("cannot use the run in {}: {problem}", folder.display())]
+    #[error("cannot use the run in {}: {problem}", file.display())]
     BadRun {
-        /// Where it is.
-        folder: PathBuf,
+        /// Its file.
+        file: PathBuf,
         /// What is wrong with it.
         problem: String,
     },

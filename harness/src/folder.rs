@@ -45,6 +45,13 @@ impl RunFolder {
         })
     }
 
+    /// The folder of a run that has been made.
+    pub fn of(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+
     /// Makes a file in the folder.
     pub fn create_file(&self, name: &str) -> Result<File, Error> {
         let path = self.path.join(name);
@@ -66,19 +73,24 @@ impl RunFolder {
             .concat()
     }
 
-    /// Stores a run, whole or not at all.
-    pub fn keep(&self, mut run: Run) -> Result<Run, Error> {
+    /// Stores a run, whole or not at all. That it cannot be stored (the disk is full, the
+    /// folder is gone and cannot be made again) does not lose it: the run says so.
+    pub fn keep(&self, mut run: Run) -> Run {
         let path = self.path.join(RUN_FILE);
         let store = || -> io::Result<()> {
+            // Somebody may have removed it.
+            fs::create_dir_all(&self.path)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
             serde_json::to_writer_pretty(&mut file, &run)?;
             file.write_all(b"\n")?;
             file.persist(&path)?;
             Ok(())
         };
-        store().map_err(failed_to(format!("store the run in {}", path.display())))?;
+        run.not_stored = store()
+            .err()
+            .map(|error| format!("failed to store the run in {}: {error}", path.display()));
         run.folder = self.path.clone();
-        Ok(run)
+        run
     }
 }
 

@@ -10,6 +10,8 @@ use crate::books::Gauges;
 pub(crate) struct Tree {
     root: i32,
     members: Vec<Process>,
+    /// Whether the root has ended and others go on in its place.
+    detached: bool,
     /// Page size in bytes.
     page: u64,
     /// Milliseconds a clock tick.
@@ -18,23 +20,32 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// Watches the process `root`; descendants are looked for by [`rescan`](Self::rescan).
-    pub fn new(root: i32) -> procfs::ProcResult<Self> {
-        Ok(Self {
+    pub fn of(root: i32) -> Self {
+        Self {
             root,
-            members: vec![Process::new(root)?],
+            members: Process::new(root).into_iter().collect(),
+            detached: false,
             page: procfs::page_size(),
             tick_ms: 1000 / procfs::ticks_per_second().max(1),
-        })
+        }
     }
 
-    /// Looks for processes that came and went.
-    pub fn rescan(&mut self) {
-        let mut found = Vec::new();
+    /// Looks for processes that came and went. Once the root has ended, the processes
+    /// `in_its_place` are watched, with their descendants.
+    pub fn rescan(&mut self, in_its_place: impl FnOnce() -> Vec<u32>) {
         let mut next = vec![self.root];
+        if self.detached || Process::new(self.root).is_err() {
+            next = in_its_place().into_iter().map(|pid| pid as i32).collect();
+            self.detached = !next.is_empty();
+        }
+        let mut found: Vec<Process> = Vec::new();
         while let Some(pid) = next.pop() {
             let Ok(process) = Process::new(pid) else {
                 continue;
             };
+            if found.iter().any(|known| known.pid == pid) {
+                continue;
+            }
             if let Ok(tasks) = process.tasks() {
                 for task in tasks.flatten() {
                     next.extend(task.children().into_iter().flatten().map(|pid| pid as i32));
@@ -47,22 +58,28 @@ impl Tree {
         }
     }
 
+    /// The processes that were there when it was last looked.
+    pub fn members(&self) -> impl Iterator<Item = i32> {
+        self.members.iter().map(|process| process.pid)
+    }
+
     /// Whether a process was there when it was last looked.
     pub fn contains(&self, pid: i32) -> bool {
         self.members.iter().any(|process| process.pid == pid)
     }
 
-    /// Sums the gauges of all processes that are there. `None` if the first one is not.
+    /// Sums the gauges of all processes that are there. `None` if the root is not, or if
+    /// none is of those in its place.
     pub fn read(&self) -> Option<Gauges> {
-        let mut sum = Gauges::default();
+        let mut sum = None;
         for (index, process) in self.members.iter().enumerate() {
             match self.read_one(process) {
-                Some(one) => add(&mut sum, &one),
-                None if index == 0 => return None,
+                Some(one) => add(sum.get_or_insert_default(), &one),
+                None if index == 0 && !self.detached => return None,
                 None => {}
             }
         }
-        Some(sum)
+        sum
     }
 
     fn read_one(&self, process: &Process) -> Option<Gauges> {
@@ -91,8 +108,8 @@ impl Tree {
 /// The gauges of the tree below `root` now, read for this moment and not by the
 /// sampler's clock, without the ledger's own pages. `None` if they cannot be read.
 pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
-    let mut tree = Tree::new(root).ok()?;
-    tree.rescan();
+    let mut tree = Tree::of(root);
+    tree.rescan(|| ledger.running());
     let gauges = tree.read()?;
     let rss_shmem = gauges.rss_shmem.saturating_sub(ledger.own_bytes());
     Some(Gauges {
@@ -129,8 +146,8 @@ mod tests {
 
     #[test]
     fn this_process_has_gauges() {
-        let mut tree = Tree::new(std::process::id() as i32).unwrap();
-        tree.rescan();
+        let mut tree = Tree::of(std::process::id() as i32);
+        tree.rescan(Vec::new);
         let gauges = tree.read().unwrap();
         assert!(gauges.rss_anon > 0 && gauges.rss_file > 0, "{gauges:?}");
         assert!(gauges.rss_peak + tree.page >= gauges.rss_anon, "{gauges:?}");
@@ -140,10 +157,12 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_none() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let tree = Tree::new(child.id() as i32).unwrap();
+        let mut tree = Tree::of(child.id() as i32);
         assert!(!is_ending(std::process::id() as i32));
         child.wait().unwrap();
         assert_eq!(tree.read(), None);
+        tree.rescan(|| vec![std::process::id()]);
+        assert!(tree.read().is_some(), "another one is watched in its place");
         assert!(is_ending(child.id() as i32));
     }
 

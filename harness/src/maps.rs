@@ -52,6 +52,15 @@ impl Maps {
         self.last = Some((now, now.duration_since(begun)));
     }
 
+    /// Leaves every second reading out.
+    pub fn thin(&mut self) {
+        let mut is_kept = false;
+        self.rounds.retain(|_| {
+            is_kept = !is_kept;
+            is_kept
+        });
+    }
+
     /// Whether one of the processes uses a GPU: its driver's devices are mapped then.
     pub fn saw_gpu(&self) -> bool {
         self.saw_gpu

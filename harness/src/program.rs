@@ -1,62 +1,65 @@
-//! Runs of programs that we did not build: preloaded, with rounds told by a line of
-//! their output.
+//! Runs of programs that we did not build: preloaded, with rounds told by what they print
+//! or log, by the clock, or by themselves.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use regex::bytes::Regex;
 use rustix::fs::SeekFrom;
-use tidegate_hook::{Capacity, Ledger, NVTX_VARIABLE, Snapshot};
+use rustix::process::{Pid, Signal, WaitIdOptions};
+use tidegate_hook::{Ledger, NVTX_VARIABLE, Snapshot};
 
-use crate::books::{Ending, LimitKind, Settle};
+use crate::books::{Ending, QueueDesign, Settle};
 use crate::collect::{Collector, EndedRound, read_books};
 use crate::error::{Error, failed_to};
 use crate::explain::{self, Again, Explain, Request, Second};
 use crate::folder::RunFolder;
 use crate::gauges::{gauges_now, is_ending};
-use crate::limit::{self, Cgroup};
+use crate::launch::{Launch, Outcome, Progress, Running, Workload};
+use crate::rounds::{Listeners, Rounds, To};
 use crate::run::Run;
-use crate::sampler::{Job, SAMPLES_FILE, Sampler, kill_group};
+use crate::sampler::{Sampler, kill_group};
 use crate::scenario::{Plan, Scenario};
-use crate::supervisor::{Outcome, Progress, Workload, how_it_ended, prefer_for_oom_kill};
 use crate::suppressions::Suppressions;
-use crate::sys::{AtBirth, before_exec};
 use crate::verdict::{Settings, judge};
 
 /// Names a library that CUDA's driver loads into every program that initialises it.
 const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 /// Between two looks at a program that prints nothing.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long processes in the background may take to end after they were told to.
+const LEAVE_WITHIN: Duration = Duration::from_secs(20);
 
 /// A program of somebody else's, and how its rounds are told.
 ///
 /// The ledger is preloaded (`LD_PRELOAD`) into the program and into what it starts.
-/// A line of its output that matches the pattern ends a round. The program is not
-/// stopped then: blocks of the next round are told apart by the round that bears
-/// them, and only what the ended round left is waited for.
+/// The program is not stopped when a round ends: blocks of the next round are told
+/// apart by the round that bears them, and only what the ended round left is waited for.
+///
+/// A program whose first process ends well before its first round is over has put itself
+/// into the background: then what it left there is watched in its place. Where the caller
+/// is a child subreaper (`PR_SET_CHILD_SUBREAPER`), also how that ends is known.
 #[derive(Clone, Debug)]
 pub struct Program {
     plan: Plan,
     command: Vec<OsString>,
-    round_on: Regex,
+    rounds: Rounds,
+    end_when: Arc<AtomicBool>,
+    quiet: bool,
     folder: Option<PathBuf>,
     explain: Option<Explain>,
     suppressions: Option<Suppressions>,
 }
 
 impl Program {
-    /// The program `command` (its name, then its arguments); each line of its
-    /// standard output or error that `round_on` matches ends a round.
-    pub fn new(command: Vec<OsString>, round_on: Regex) -> Self {
+    /// The program `command` (its name, then its arguments), whose rounds end as `rounds` says.
+    pub fn new(command: Vec<OsString>, rounds: Rounds) -> Self {
         let words: Vec<String> = command
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
@@ -71,15 +74,72 @@ impl Program {
         plan.settle_ms = 100;
         plan.quiet_ms = 10;
         plan.command = words;
-        plan.round_on = Some(round_on.as_str().to_owned());
+        plan.round_on = rounds.pattern().map(|pattern| pattern.as_str().to_owned());
+        match &rounds {
+            Rounds::LineOf(file, _) => plan.round_file = Some(file.display().to_string()),
+            Rounds::Every(interval) => plan.round_every_ms = Some(milliseconds(*interval)),
+            Rounds::Line(_) | Rounds::Marks => {}
+        }
         Self {
             plan,
             command,
-            round_on,
+            rounds,
+            end_when: Arc::default(),
+            quiet: false,
             folder: None,
             explain: None,
             suppressions: None,
         }
+    }
+
+    /// The name of the run, in place of the program's.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.plan.name = name.into();
+        self
+    }
+
+    /// Ends the program once it has done so many rounds after the warm-up.
+    #[must_use]
+    pub fn rounds(mut self, rounds: Option<u32>) -> Self {
+        self.plan.end_after_rounds = rounds;
+        self
+    }
+
+    /// Ends the program when it has run for so long.
+    #[must_use]
+    pub fn end_after(mut self, time: Option<Duration>) -> Self {
+        self.plan.end_after_ms = time.map(milliseconds);
+        self
+    }
+
+    /// Ends the program when this becomes true; what it has done until then is judged.
+    #[must_use]
+    pub fn end_when(mut self, end: Arc<AtomicBool>) -> Self {
+        self.end_when = end;
+        self
+    }
+
+    /// How many items may wait in the program's queue, and how many producers may each hold
+    /// one more; see [`Scenario::queue`].
+    #[must_use]
+    pub fn queue(mut self, queue: Option<QueueDesign>) -> Self {
+        self.plan.queue = queue;
+        self
+    }
+
+    /// Time between samples; 10 ms unless set.
+    #[must_use]
+    pub fn sample_every(mut self, interval: Duration) -> Self {
+        self.plan.sample_ms = milliseconds(interval).max(1);
+        self
+    }
+
+    /// Sets an environment variable for the program.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.plan.environment.insert(name.into(), value.into());
+        self
     }
 
     /// Rounds before the measured ones.
@@ -99,7 +159,14 @@ impl Program {
     /// Without progress for so long, the program hangs and is killed.
     #[must_use]
     pub fn hang_after(mut self, idle: Duration) -> Self {
-        self.plan.hang_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        self.plan.hang_ms = milliseconds(idle);
+        self
+    }
+
+    /// Keeps the program's output in the run's folder alone, and does not pass it on.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
         self
     }
 
@@ -125,7 +192,8 @@ impl Program {
         self
     }
 
-    /// Runs the program to its end and judges it. Its output is passed on as it comes.
+    /// Runs the program to its end and judges it. Its output is passed on as it
+    /// comes, unless that is not wanted.
     ///
     /// A second run for call stacks runs to its end too, and its output goes to a file
     /// alone. It gets the same standard input where that is a file; from a pipe,
@@ -133,17 +201,24 @@ impl Program {
     ///
     /// # Errors
     /// If tidegate itself fails: the program cannot be started, the ledger's shared
-    /// object is not found, the run cannot be stored.
+    /// object is not found, the log that tells the rounds cannot be read.
     pub fn run(self) -> Result<Run, Error> {
         let folder = RunFolder::create(&self.plan.name, self.folder.as_deref())?;
         let input = rustix::fs::seek(io::stdin(), SeekFrom::Current(0));
-        let to_ours = [Box::new(io::stdout()) as To, Box::new(io::stderr())];
+        let to_ours = match self.quiet {
+            true => [Box::new(io::sink()) as To, Box::new(io::sink())],
+            false => [Box::new(io::stdout()) as To, Box::new(io::stderr())],
+        };
         let Second { run, .. } = self.run_once(&folder, None, to_ours)?;
         if let Ok(begin) = input {
             // What cannot be read again is read from where it stands.
             let _ = rustix::fs::seek(io::stdin(), SeekFrom::Start(begin));
         }
-        let explain = self.explain.or_else(Explain::from_environment);
+        let mut explain = self.explain.or_else(Explain::from_environment);
+        if self.end_when.load(Ordering::Relaxed) {
+            // Whoever wanted it to end does not want it to begin again.
+            explain = Some(Explain::Never);
+        }
         explain::explained(run, explain.unwrap_or_default(), &self)
     }
 
@@ -154,95 +229,47 @@ impl Program {
         request: Option<&Request>,
         [to_out, to_err]: [To; 2],
     ) -> Result<Second, Error> {
-        let capacity = request.map_or_else(Capacity::default, Request::capacity);
-        let ledger = Ledger::create(capacity).map_err(failed_to("make the ledger's memory"))?;
-        if let Some(request) = request {
-            let asked = request.enter_into(&ledger);
-            asked.map_err(failed_to("ask for stacks"))?;
-        }
-        let ledger = Arc::new(ledger);
-        let cgroup = self
-            .plan
-            .limit_bytes
-            .and_then(|limit| Cgroup::with_limit(limit).ok());
-        let kernel_kills = limit::kernel_kills();
-        let samples = folder.create_file(SAMPLES_FILE)?;
-        let mut command = self.command(&ledger, cgroup.as_ref())?;
-        let start = Instant::now();
-        let mut child = command.spawn().map_err(failed_to(format!(
-            "start {}",
-            self.command
-                .first()
-                .unwrap_or(&OsString::new())
-                .to_string_lossy()
-        )))?;
-        drop(command);
-        let pid = child.id() as i32;
-        prefer_for_oom_kill(pid);
-        ledger.begin_round(1);
-        let (rounds, ended) = channel();
-        let listen = |from, to, log| {
-            Listener {
-                round_on: self.round_on.clone(),
-                ledger: Arc::clone(&ledger),
-                rounds: rounds.clone(),
-                to,
-                log,
-            }
-            .listen(from)
-        };
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        let (out_log, err_log) = (
-            folder.create_file("stdout.log")?,
-            folder.create_file("stderr.log")?,
-        );
-        let count = Arc::new(RoundCount::default());
-        let listeners = [
-            out.map(|out| listen(Box::new(out) as Output, to_out, out_log)(&count)),
-            err.map(|err| listen(Box::new(err) as Output, to_err, err_log)(&count)),
-        ];
-        drop(rounds);
-        let sampler = Sampler::start(Job {
-            ledger: Arc::clone(&ledger),
-            pid,
-            every: Duration::from_millis(self.plan.sample_ms),
+        let launch = Launch::prepare(&self.plan, request)?;
+        let ledger = Arc::clone(&launch.ledger);
+        let mut listeners = Listeners::new(Arc::clone(&ledger), self.rounds.first());
+        let listening = listeners.listen(&self.rounds);
+        listening.map_err(failed_to("read the log that tells the rounds"))?;
+        // Before the program can do anything to the folder.
+        let log = |name| folder.create_file(name).map(|file| Box::new(file) as To);
+        let (out_log, err_log) = (log("stdout.log")?, log("stderr.log")?);
+        let name = self.command.first().map(|name| name.to_string_lossy());
+        let Running {
             start,
-            file: samples,
-            watchdog_limit: self.plan.limit_bytes.filter(|_| cgroup.is_none()),
-        })
-        .map_err(failed_to("start the sampler"))?;
+            mut child,
+            sampler,
+        } = launch.start(self.command()?, &[], folder, &name.unwrap_or_default())?;
+        let pattern = match &self.rounds {
+            Rounds::Line(pattern) => Some(pattern),
+            _ => None,
+        };
+        if let (Some(out), Some(err)) = (child.0.stdout.take(), child.0.stderr.take()) {
+            listeners.stream(out, pattern, [to_out, out_log]);
+            listeners.stream(err, pattern, [to_err, err_log]);
+        }
 
         let mut watch = Watch {
-            plan: &self.plan,
+            program: self,
             start,
-            pid,
-            child: Workload(child),
+            child,
             ledger: &ledger,
             sampler: &sampler,
             collector: Collector::new(self.plan.clone()),
             settled: Snapshot::default(),
+            in_background: None,
         };
-        let outcome = watch.until_it_ends(&ended);
+        let outcome = watch.until_it_ends(&listeners.ended);
+        let exit = watch.end().map_err(failed_to("wait for the program"))?;
         let Watch {
-            collector,
-            settled,
-            mut child,
-            ..
+            collector, settled, ..
         } = watch;
-        let exit = child.end().map_err(failed_to("wait for the program"))?;
-        for listener in listeners.into_iter().flatten() {
-            // A listener that panicked has lost output, no books.
-            let _ = listener.join();
-        }
+        listeners.end();
         let found = sampler.stop();
-        let ending = match how_it_ended(
-            &self.plan,
-            outcome?,
-            exit,
-            &found,
-            cgroup.as_ref(),
-            kernel_kills,
-        ) {
+        let ending = match launch.how_it_ended(outcome?, exit, &found) {
             Ending::Exited { code: 0 } => Ending::Completed,
             other => other,
         };
@@ -251,22 +278,18 @@ impl Program {
             _ => read_books(&ledger),
         };
         let books = collector.books(&ledger, &snapshot, ending, Some(&found));
-        let limit_kind = self
-            .plan
-            .limit_bytes
-            .map(|_| cgroup.as_ref().map_or(LimitKind::Watchdog, Cgroup::kind));
         let settings = self.settings();
         let verdict = judge(&books, &settings);
-        let run = Run::new(self.plan.clone(), limit_kind, books, verdict);
+        let run = Run::new(self.plan.clone(), launch.limit_kind(), books, verdict);
         let sites = ledger.sites();
         Ok(Second {
             stacks: sites.map(|sites| collector.stacks(sites, &snapshot)),
-            run: folder.keep(run)?,
+            run: folder.keep(run),
             settings,
         })
     }
 
-    fn command(&self, ledger: &Ledger, cgroup: Option<&Cgroup>) -> Result<Command, Error> {
+    fn command(&self) -> Result<Command, Error> {
         let (name, arguments) = self.command.split_first().ok_or_else(|| Error::BadPlan {
             problem: "there is no program to run".into(),
         })?;
@@ -277,38 +300,23 @@ impl Program {
         let mut command = Command::new(name);
         command
             .args(arguments)
+            .envs(&self.plan.environment)
             .env("LD_PRELOAD", preload)
             // The driver calls the ledger when the program initialises CUDA. Whoever
             // else is named there already could not share CUPTI with it.
             .env(INJECTION_VARIABLE, or_given(INJECTION_VARIABLE, &library))
             // Its NVTX ranges are phases, unless somebody else listens to them.
             .env(NVTX_VARIABLE, or_given(NVTX_VARIABLE, &library))
-            .envs(ledger.variables())
             .stdin(Stdio::inherit())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let entrance = cgroup.map(Cgroup::entrance).transpose();
-        let at_birth = AtBirth {
-            keep: vec![ledger.as_fd().as_raw_fd()],
-            join: entrance.map_err(failed_to("open the memory cgroup"))?,
-        };
-        before_exec(&mut command, at_birth);
+            .stderr(Stdio::piped());
         Ok(command)
     }
 }
 
 impl Again for Program {
-    fn name(&self) -> &str {
-        &self.plan.name
-    }
-
     fn settings(&self) -> Settings {
-        Settings {
-            limit_bytes: self.plan.limit_bytes,
-            probes: Vec::new(),
-            ..Settings::default()
-        }
+        settings(&self.plan)
     }
 
     fn suppressions(&self) -> Option<&Suppressions> {
@@ -323,77 +331,58 @@ impl Again for Program {
     }
 }
 
+/// The engine's settings for a program's plan.
+pub(crate) fn settings(plan: &Plan) -> Settings {
+    Settings {
+        limit_bytes: plan.limit_bytes,
+        // A program that we did not build does nothing that we ask.
+        probes: Vec::new(),
+        ..Settings::default()
+    }
+}
+
 /// What the environment says, or else the library's path.
 fn or_given(variable: &str, library: &Path) -> OsString {
     std::env::var_os(variable).unwrap_or_else(|| library.into())
 }
 
-/// What a program prints.
-type Output = Box<dyn Read + Send>;
-/// Where that is passed on to.
-type To = Box<dyn Write + Send>;
-
-/// The number of the round that goes on, over both streams.
-#[derive(Default)]
-struct RoundCount(std::sync::Mutex<u32>);
-
-/// Passes one stream of output on, keeps it, and finds the rounds' ends in it.
-struct Listener {
-    round_on: Regex,
-    ledger: Arc<Ledger>,
-    rounds: Sender<u32>,
-    to: To,
-    log: File,
-}
-
-impl Listener {
-    fn listen(mut self, from: Output) -> impl FnOnce(&Arc<RoundCount>) -> JoinHandle<()> {
-        move |count| {
-            let count = Arc::clone(count);
-            std::thread::spawn(move || {
-                let mut from = BufReader::new(from);
-                let mut line = Vec::new();
-                // An error on a pipe is its end.
-                while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                    if self
-                        .round_on
-                        .is_match(line.strip_suffix(b"\n").unwrap_or(&line))
-                    {
-                        let mut count = count.0.lock().unwrap_or_else(|e| e.into_inner());
-                        *count += 1;
-                        // At once, for the program goes on.
-                        self.ledger.begin_round(*count + 1);
-                        let _ = self.rounds.send(*count);
-                    }
-                    // Nobody may be there to read it; the program shall not notice.
-                    let _ = self.to.write_all(&line).and_then(|()| self.to.flush());
-                    let _ = self.log.write_all(&line);
-                    line.clear();
-                }
-            })
-        }
-    }
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 struct Watch<'a> {
-    plan: &'a Plan,
+    program: &'a Program,
     start: Instant,
-    pid: i32,
     child: Workload,
     ledger: &'a Ledger,
     sampler: &'a Sampler,
     collector: Collector,
     /// The books as they stood after the last round that counts.
     settled: Snapshot,
+    /// What is known of the processes that go on in the background, once the first has ended.
+    in_background: Option<Background>,
+}
+
+/// Processes that go on when the first one has ended.
+#[derive(Default)]
+struct Background {
+    /// Those that were ever seen.
+    seen: Vec<u32>,
+    /// How the last of them ended that this process could wait for.
+    exit: Option<ExitStatus>,
 }
 
 impl Watch<'_> {
-    /// Books rounds as they end, until the program has ended or hangs.
+    /// Books rounds as they end, until the program has ended, is told to, or hangs.
     fn until_it_ends(&mut self, ended: &Receiver<u32>) -> Result<Outcome, Error> {
-        let hang_after = Duration::from_millis(self.plan.hang_ms);
+        let hang_after = Duration::from_millis(self.program.plan.hang_ms);
         let mut progress = Progress::new();
         let mut next = None;
         loop {
+            if self.is_to_end() {
+                self.tell_to_end();
+                return Ok(Outcome::Told);
+            }
             let round = match next.take() {
                 Some(round) => Ok(round),
                 None => ended.recv_timeout(LOOK),
@@ -414,19 +403,83 @@ impl Watch<'_> {
             let cpu_ms = self.sampler.latest().map_or(0, |gauges| gauges.cpu_ms);
             let idle = progress.idle_for(self.ledger, cpu_ms);
             if idle >= hang_after {
-                kill_group(self.pid);
+                self.kill();
                 return Ok(Outcome::Hung { idle });
             }
         }
     }
 
+    /// Whether somebody wants the program to end: the plan, or whoever may say so.
+    fn is_to_end(&self) -> bool {
+        let plan = &self.program.plan;
+        let rounds = self.collector.rounds_ended().saturating_sub(plan.warmup);
+        let ran_ms = milliseconds(self.start.elapsed());
+        self.program.end_when.load(Ordering::Relaxed)
+            || plan.end_after_rounds.is_some_and(|most| rounds >= most)
+            || plan.end_after_ms.is_some_and(|most| ran_ms >= most)
+    }
+
+    /// Asks all processes to end, as a service manager does: the group, and whoever left it.
+    fn tell_to_end(&self) {
+        signal_group(self.child.pid(), Signal::TERM);
+        for pid in self.ledger.running() {
+            signal(pid, Signal::TERM);
+        }
+    }
+
+    fn kill(&self) {
+        for pid in self.ledger.running() {
+            signal(pid, Signal::KILL);
+        }
+        kill_group(self.child.pid());
+    }
+
+    /// Waits for the end of all processes, and returns how the one that counts ended.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        let first = self.child.end()?;
+        // Neither the group's end nor a signal to it has reached these.
+        let patience = Instant::now();
+        while !self.ledger.running().is_empty() && patience.elapsed() < LEAVE_WITHIN {
+            if self.in_background.is_none() {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.kill();
+        let Some(mut background) = self.in_background.take() else {
+            return Ok(first);
+        };
+        background.wait();
+        if background.exit.is_none() {
+            let what = "how the program ended that had put itself into the background";
+            self.collector.unreadable.insert(what.to_owned());
+        }
+        Ok(background.exit.unwrap_or(first))
+    }
+
+    /// Whether the program has ended.
     fn is_gone(&mut self) -> Result<bool, Error> {
-        let status = self
-            .child
-            .0
-            .try_wait()
-            .map_err(failed_to("wait for the program"))?;
-        Ok(status.is_some())
+        let exit = self.child.0.try_wait();
+        let Some(exit) = exit.map_err(failed_to("wait for the program"))? else {
+            return Ok(false);
+        };
+        let goes_on =
+            self.in_background.is_some() || (exit.success() && self.collector.rounds_ended() == 0);
+        if !goes_on {
+            return Ok(true);
+        }
+        let running = self.ledger.running();
+        if self.in_background.is_none() && running.is_empty() {
+            return Ok(true);
+        }
+        let background = self.in_background.get_or_insert_default();
+        background.wait();
+        for pid in &running {
+            if !background.seen.contains(pid) {
+                background.seen.push(*pid);
+            }
+        }
+        Ok(running.is_empty())
     }
 
     /// Enters a round as the books stood at its end. Returns the number of the next
@@ -441,8 +494,8 @@ impl Watch<'_> {
     fn round_ended(&mut self, round: u32, ended: &Receiver<u32>) -> Result<Option<u32>, Error> {
         self.sampler.round_is(round + 1);
         let begun = Instant::now();
-        let quiet = Duration::from_millis(self.plan.quiet_ms);
-        let at_most = Duration::from_millis(self.plan.settle_ms);
+        let quiet = Duration::from_millis(self.program.plan.quiet_ms);
+        let at_most = Duration::from_millis(self.program.plan.settle_ms);
         let mut snapshot = read_books(self.ledger);
         let before = self.collector.live_until(&snapshot, round);
         let mut still_since = Instant::now();
@@ -460,8 +513,9 @@ impl Watch<'_> {
                 snapshot = now;
             }
         }
-        let gauges = gauges_now(self.pid, self.ledger);
-        if next.is_none() && (self.is_gone()? || (gauges.is_none() && is_ending(self.pid))) {
+        let gauges = gauges_now(self.child.pid(), self.ledger);
+        if next.is_none() && (self.is_gone()? || (gauges.is_none() && is_ending(self.child.pid())))
+        {
             return Ok(ended.try_recv().ok());
         }
         let settle = Settle {
@@ -487,5 +541,39 @@ impl Watch<'_> {
         let (all, _) = self.collector.traffic_until(snapshot, u32::MAX);
         let (until, _) = self.collector.traffic_until(snapshot, round);
         all != until
+    }
+}
+
+impl Background {
+    /// Waits for those that have ended, where they have become this process's children.
+    fn wait(&mut self) {
+        for pid in &self.seen {
+            let Some(pid) = Pid::from_raw(*pid as i32) else {
+                continue;
+            };
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let found = rustix::process::waitid(rustix::process::WaitId::Pid(pid), options);
+            // An error means that it is somebody else's child.
+            if let Ok(Some(status)) = found {
+                let raw = match (status.terminating_signal(), status.exit_status()) {
+                    (Some(signal), _) => signal,
+                    (None, code) => code.unwrap_or_default() << 8,
+                };
+                self.exit = Some(ExitStatus::from_raw(raw));
+            }
+        }
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // Gone already is as good.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn signal_group(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = rustix::process::kill_process_group(pid, signal);
     }
 }

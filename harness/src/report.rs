@@ -304,10 +304,21 @@ fn footer(run: &Run) -> String {
         .map(|amount| amount.blocks)
         .sum();
     let mut text = format!(
-        "{} of {} series judged. Peaks are exact to {}. The meter took {} for its books and {} in \
+        "{} of {} series judged{}. Peaks are exact to {}. The meter took {} for its books and {} in \
          the blocks. {}",
         judged.series_judged,
         judged.series_exist,
+        match &run.verdict.power {
+            Some(power) => format!(
+                "; a loss of {} or of {} a round would have been seen",
+                many(
+                    usize::try_from(power.blocks_per_round).unwrap_or(usize::MAX),
+                    "block"
+                ),
+                size_u64(power.bytes_per_round),
+            ),
+            None => String::new(),
+        },
         size_u64(health.peak_error_bytes),
         size_u64(health.own_bytes),
         size(live_blocks.saturating_mul(8)),
@@ -327,6 +338,9 @@ fn footer(run: &Run) -> String {
         };
         let _ = write!(text, "; limit {} kept by {by}", size_u64(limit));
     }
-    let _ = write!(text, ". Kept in {}", run.folder().display());
+    match run.not_stored() {
+        None => drop(write!(text, ". Kept in {}", run.folder().display())),
+        Some(why) => drop(write!(text, ". NOT STORED: {why}")),
+    }
     text
 }

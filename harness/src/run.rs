@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::explain::Explanation;
 use crate::machine::Machine;
 use crate::scenario::Plan;
-use crate::verdict::{Class, Verdict, unmatched_releases};
-use crate::{explain, report};
+use crate::verdict::{Class, Verdict, judge, unmatched_releases};
+use crate::{explain, program, report, scenario};
 
 /// Name of a run's file in its folder.
 pub const RUN_FILE: &str = "run.json";
@@ -50,6 +50,9 @@ pub struct Run {
     /// The folder that holds the run.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
+    /// Why it could not be stored there.
+    #[serde(skip)]
+    pub(crate) not_stored: Option<String>,
 }
 
 /// The JSON schema of `run.json`, as text.
@@ -81,21 +84,26 @@ impl Run {
             explanation: None,
             set_aside: SetAside::default(),
             folder: PathBuf::new(),
+            not_stored: None,
         }
     }
 
-    /// Reads a stored run from its folder.
+    /// Reads a stored run from its folder, or from its file.
     ///
     /// # Errors
     /// If there is none, or if it is not whole, or of another version.
-    pub fn read(folder: &Path) -> Result<Self, Error> {
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let file = match path.is_dir() {
+            true => path.join(RUN_FILE),
+            false => path.to_owned(),
+        };
         let bad = |problem: String| Error::BadRun {
-            folder: folder.to_owned(),
+            file: file.clone(),
             problem,
         };
-        let text = fs::read_to_string(folder.join(RUN_FILE)).map_err(|error| {
+        let text = fs::read_to_string(&file).map_err(|error| {
             bad(format!(
-                "{RUN_FILE} cannot be read ({error}); a run that was broken off has none"
+                "it cannot be read ({error}); a run that was broken off has no {RUN_FILE}"
             ))
         })?;
         #[derive(Deserialize)]
@@ -103,24 +111,46 @@ impl Run {
             schema: String,
         }
         let head: Head = serde_json::from_str(&text)
-            .map_err(|error| bad(format!("{RUN_FILE} is no run: {error}")))?;
+            .map_err(|error| bad(format!("it is no run, or not a whole one: {error}")))?;
         if head.schema != RUN_SCHEMA {
             return Err(bad(format!(
-                "{RUN_FILE} is of format {:?}, and this tidegate reads {RUN_SCHEMA:?}",
+                "it is of format {:?}, and this tidegate reads {RUN_SCHEMA:?}",
                 head.schema
             )));
         }
         let run: Self = serde_json::from_str(&text)
-            .map_err(|error| bad(format!("{RUN_FILE} is no run: {error}")))?;
+            .map_err(|error| bad(format!("it is no run, or not a whole one: {error}")))?;
         Ok(Self {
-            folder: folder.to_owned(),
+            folder: file.parent().unwrap_or(Path::new(".")).to_owned(),
             ..run
         })
+    }
+
+    /// Judges the stored books again, with today's engine.
+    ///
+    /// What was set aside (suppressed leaks, what runtimes keep) stays so: that was told
+    /// from call stacks, which are not stored.
+    #[must_use]
+    pub fn judged_again(&self) -> Self {
+        let settings = match self.plan.command.is_empty() {
+            true => scenario::settings(&self.plan),
+            false => program::settings(&self.plan),
+        };
+        Self {
+            verdict: judge(&self.books, &settings),
+            ..self.clone()
+        }
     }
 
     /// The folder that holds the run: its samples, its output, `run.json`.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Why the run could not be stored in its folder, if so. Then it is here alone: a gate
+    /// does not pass by it.
+    pub fn not_stored(&self) -> Option<&str> {
+        self.not_stored.as_deref()
     }
 
     /// What was found.
@@ -147,13 +177,14 @@ impl Run {
         &self.books
     }
 
-    /// Asserts that the verdict is one that a gate lets through.
+    /// Asserts that the verdict is one that a gate lets through, and that the run is stored.
     ///
     /// # Panics
     /// If it is not, with the report.
     #[track_caller]
     pub fn assert_passes(&self) -> &Self {
-        assert!(self.verdict.class.passes(), "\n{self}");
+        let passes = self.verdict.class.passes() && self.not_stored.is_none();
+        assert!(passes, "\n{self}");
         self
     }
 

@@ -149,20 +149,18 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
     /// Samples between two looks for new processes.
     const RESCAN: u64 = 10;
     let mut found = Found::default();
-    let mut tree = Tree::new(job.pid).ok();
+    let mut tree = Tree::of(job.pid);
     let mut before = Instant::now();
     let mut queue_before = (0, 0);
     // Counted once the gauges are there again: at the workload's end they stay away.
     let mut unreadable = 0;
     let mut due = job.start;
     while !shared.stop.load(Ordering::Acquire) {
-        if found.taken.is_multiple_of(RESCAN)
-            && let Some(tree) = &mut tree
-        {
-            tree.rescan();
+        if found.taken.is_multiple_of(RESCAN) {
+            tree.rescan(|| job.ledger.running());
         }
         let now = Instant::now();
-        let gauges = tree.as_ref().and_then(Tree::read).map(|gauges| Gauges {
+        let gauges = tree.read().map(|gauges| Gauges {
             rss_shmem: gauges.rss_shmem.saturating_sub(job.ledger.own_bytes()),
             ..gauges
         });

@@ -91,6 +91,18 @@ pub struct Plan {
     /// The pattern of the lines that end a round of a program.
     #[serde(default)]
     pub round_on: Option<String>,
+    /// The file whose lines end a round of a program, where it is not its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_file: Option<String>,
+    /// The clock's time of a round of a program, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_every_ms: Option<u64>,
+    /// A program is told to end after so many measured rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_after_rounds: Option<u32>,
+    /// A program is told to end after so many milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_after_ms: Option<u64>,
     /// Environment variables that the workload gets beside the test's own.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
@@ -115,6 +127,10 @@ impl Scenario {
             round_ms: None,
             command: Vec::new(),
             round_on: None,
+            round_file: None,
+            round_every_ms: None,
+            end_after_rounds: None,
+            end_after_ms: None,
             environment: BTreeMap::new(),
             queue: None,
         };
@@ -287,19 +303,11 @@ impl Scenario {
 
     /// The engine's settings for this plan.
     pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            max_rounds: self.plan.warmup.saturating_add(self.plan.rounds_at_most),
-            limit_bytes: self.plan.limit_bytes,
-            ..Settings::default()
-        }
+        settings(&self.plan)
     }
 }
 
 impl Again for Scenario {
-    fn name(&self) -> &str {
-        &self.plan.name
-    }
-
     fn settings(&self) -> Settings {
         self.settings()
     }
@@ -321,6 +329,15 @@ impl Again for Scenario {
             stacks,
             settings: again.settings(),
         })
+    }
+}
+
+/// The engine's settings for a scenario's plan.
+pub(crate) fn settings(plan: &Plan) -> Settings {
+    Settings {
+        max_rounds: plan.warmup.saturating_add(plan.rounds_at_most),
+        limit_bytes: plan.limit_bytes,
+        ..Settings::default()
     }
 }
 

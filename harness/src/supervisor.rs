@@ -4,37 +4,33 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tidegate_hook::{Capacity, Ledger, Snapshot};
+use tidegate_hook::{Ledger, Snapshot};
 
-use crate::books::{Amount, Books, Ending, Gauges, LimitKind, Probe, ProbeKind, Settle};
+use crate::books::{Amount, Books, Ending, Gauges, Probe, ProbeKind, Settle};
 use crate::collect::{Collector, EndedRound, read_books};
 use crate::control::{Channel, Order, Report};
 use crate::error::{Error, failed_to};
 use crate::explain::{Request, Stacks};
 use crate::folder::RunFolder;
 use crate::gauges::gauges_now;
-use crate::limit::{self, Cgroup};
+use crate::launch::{Launch, Outcome, Progress, Running, Workload};
 use crate::run::Run;
-use crate::sampler::{Found, Job, SAMPLES_FILE, Sampler, kill_group};
+use crate::sampler::{Sampler, kill_group};
 use crate::scenario::{
     CONTROL_VARIABLE, FINISHED_VARIABLE, Plan, SCENARIO_VARIABLE, Scenario, finished_in_this_test,
     this_test,
 };
-use crate::sys::{AtBirth, before_exec};
 use crate::verdict::{Settings, Step, judge, next_step};
 
 /// Between two looks at a workload that has nothing to say.
 const LOOK: Duration = Duration::from_millis(10);
 /// Between two readings of the books while they settle.
 const SETTLE_LOOK: Duration = Duration::from_millis(1);
-/// How long a workload may take to end after it was told to.
-const END_WITHIN: Duration = Duration::from_secs(20);
 
 /// Runs a scenario in a child process and judges it; with the stacks of what
 /// `request` asks for.
@@ -49,18 +45,9 @@ pub(crate) fn supervise(
         });
     }
     let folder = RunFolder::create(&plan.name, scenario.folder.as_deref())?;
-    let capacity = request.map_or_else(Capacity::default, Request::capacity);
-    let ledger = Ledger::create(capacity).map_err(failed_to("make the ledger's memory"))?;
-    if let Some(request) = request {
-        let asked = request.enter_into(&ledger);
-        asked.map_err(failed_to("ask for stacks"))?;
-    }
-    let ledger = Arc::new(ledger);
+    let launch = Launch::prepare(plan, request)?;
+    let ledger = Arc::clone(&launch.ledger);
     let (channel, theirs) = Channel::pair().map_err(failed_to("make the control channel"))?;
-
-    let cgroup = plan
-        .limit_bytes
-        .and_then(|limit| Cgroup::with_limit(limit).ok());
     let temporary = folder.create_folder("tmp")?;
     let mut command = child_command(scenario)?;
     command
@@ -72,44 +59,22 @@ pub(crate) fn supervise(
         .env(SCENARIO_VARIABLE, &plan.name)
         .env(FINISHED_VARIABLE, as_json(&finished_in_this_test()))
         .env(CONTROL_VARIABLE, theirs.as_fd().as_raw_fd().to_string())
-        .envs(ledger.variables())
         .stdin(Stdio::null())
         .stdout(folder.create_file("stdout.log")?)
-        .stderr(folder.create_file("stderr.log")?)
-        .process_group(0);
-    let entrance = cgroup.as_ref().map(Cgroup::entrance).transpose();
-    let at_birth = AtBirth {
-        keep: vec![theirs.as_fd().as_raw_fd(), ledger.as_fd().as_raw_fd()],
-        join: entrance.map_err(failed_to("open the memory cgroup"))?,
-    };
-    before_exec(&mut command, at_birth);
-    let kernel_kills = limit::kernel_kills();
-    let samples = folder.create_file(SAMPLES_FILE)?;
-    let start = Instant::now();
-    let child = command.spawn().map_err(failed_to("start the workload"))?;
-    drop((theirs, command));
-    let pid = child.id() as i32;
-    prefer_for_oom_kill(pid);
-
-    let sampler = Sampler::start(Job {
-        ledger: Arc::clone(&ledger),
-        pid,
-        every: Duration::from_millis(plan.sample_ms),
+        .stderr(folder.create_file("stderr.log")?);
+    let keep = [theirs.as_fd().as_raw_fd()];
+    let Running {
         start,
-        file: samples,
-        watchdog_limit: if cgroup.is_none() {
-            plan.limit_bytes
-        } else {
-            None
-        },
-    })
-    .map_err(failed_to("start the sampler"))?;
+        child,
+        sampler,
+    } = launch.start(command, &keep, &folder, "the workload")?;
+    drop(theirs);
 
     let mut session = Session {
         plan,
         settings: scenario.settings(),
         start,
-        child: Workload(child),
+        child,
         channel,
         ledger: &ledger,
         sampler: &sampler,
@@ -132,7 +97,7 @@ pub(crate) fn supervise(
         Outcome::Completed => settled,
         _ => read_books(&ledger),
     };
-    let ending = how_it_ended(plan, outcome, exit, &found, cgroup.as_ref(), kernel_kills);
+    let ending = launch.how_it_ended(outcome, exit, &found);
     let books: Books = collector.books(&ledger, &snapshot, ending, Some(&found));
     if !books.health.attached && books.rounds.is_empty() {
         // Not a word from the child: it never came to the scenario.
@@ -142,14 +107,11 @@ pub(crate) fn supervise(
             });
         }
     }
-    let limit_kind = plan
-        .limit_bytes
-        .map(|_| cgroup.as_ref().map_or(LimitKind::Watchdog, Cgroup::kind));
     let verdict = judge(&books, &scenario.settings());
-    let run = Run::new(plan.clone(), limit_kind, books, verdict);
+    let run = Run::new(plan.clone(), launch.limit_kind(), books, verdict);
     let sites = ledger.sites();
     let stacks = sites.map(|sites| collector.stacks(sites, &snapshot));
-    Ok((folder.keep(run)?, stacks))
+    Ok((folder.keep(run), stacks))
 }
 
 /// The command that starts this test, or this program, again.
@@ -189,49 +151,6 @@ fn never_reached(plan: &Plan, code: i32, folder: &RunFolder) -> String {
         plan.name,
         folder.tail_of_output()
     )
-}
-
-/// Asks the kernel to take the workload first when memory runs out. A process
-/// may always raise its own and its children's score.
-pub(crate) fn prefer_for_oom_kill(pid: i32) {
-    // Without this the kernel chooses by size, which most often is right too.
-    let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "900");
-}
-
-/// A child process that does not outlive its supervisor's interest.
-pub(crate) struct Workload(pub(crate) Child);
-
-impl Workload {
-    /// Waits for the end, which is made to come if it does not come by itself.
-    pub(crate) fn end(&mut self) -> io::Result<ExitStatus> {
-        let since = Instant::now();
-        loop {
-            if let Some(status) = self.0.try_wait()? {
-                kill_group(self.0.id() as i32); // What it left behind.
-                return Ok(status);
-            }
-            if since.elapsed() > END_WITHIN {
-                kill_group(self.0.id() as i32);
-                return self.0.wait();
-            }
-            std::thread::sleep(SETTLE_LOOK);
-        }
-    }
-}
-
-impl Drop for Workload {
-    fn drop(&mut self) {
-        kill_group(self.0.id() as i32);
-        let _ = self.0.wait();
-    }
-}
-
-/// How the conversation with the workload ended.
-pub(crate) enum Outcome {
-    Completed,
-    Gone,
-    Panicked(String),
-    Hung { idle: Duration },
 }
 
 /// What was heard of the workload.
@@ -383,7 +302,7 @@ impl Session<'_> {
     }
 
     fn gauges(&self) -> Option<Gauges> {
-        gauges_now(self.child.0.id() as i32, self.ledger)
+        gauges_now(self.child.pid(), self.ledger)
     }
 
     fn ask(&mut self, order: Order) -> Result<Heard, Error> {
@@ -408,14 +327,8 @@ impl Session<'_> {
                 return Ok(report.map_or(Heard::Gone, Heard::Report));
             }
             // A descendant can hold the other end open after the workload's death.
-            if self
-                .child
-                .0
-                .try_wait()
-                .map_err(failed_to("wait for the workload"))?
-                .is_some()
-                && !self.something_came()?
-            {
+            let gone = self.child.is_gone();
+            if gone.map_err(failed_to("wait for the workload"))? && !self.something_came()? {
                 return Ok(Heard::Gone);
             }
             let cpu_ms = self.sampler.latest().map_or(0, |gauges| gauges.cpu_ms);
@@ -449,110 +362,12 @@ impl Session<'_> {
             Heard::Gone => Ok(Outcome::Gone),
             Heard::Report(Report::Panicked(message)) => Ok(Outcome::Panicked(message)),
             Heard::Hung { idle } => {
-                kill_group(self.child.0.id() as i32);
+                kill_group(self.child.pid());
                 Ok(Outcome::Hung { idle })
             }
             Heard::Report(report) => Err(Error::BadChild {
                 problem: format!("the workload said {report:?} when that made no sense"),
             }),
         }
-    }
-}
-
-/// Tells work from waiting.
-pub(crate) struct Progress {
-    since: Instant,
-    looked: Instant,
-    operations: u64,
-    cpu_ms: u64,
-}
-
-impl Progress {
-    /// Between two looks at the books.
-    const LOOK: Duration = Duration::from_millis(200);
-    /// CPU below this share of one core is a process that waits.
-    const IDLE_SHARE: u64 = 50;
-
-    pub(crate) fn new() -> Self {
-        let now = Instant::now();
-        Self {
-            since: now,
-            looked: now,
-            operations: 0,
-            cpu_ms: 0,
-        }
-    }
-
-    /// How long there has been neither an allocation nor CPU worth the name.
-    pub(crate) fn idle_for(&mut self, ledger: &Ledger, cpu_ms: u64) -> Duration {
-        if self.looked.elapsed() >= Self::LOOK {
-            self.looked = Instant::now();
-            let operations = ledger.operations();
-            let idle_ms = self.since.elapsed().as_millis() as u64;
-            let worked = cpu_ms.saturating_sub(self.cpu_ms) > 20 + idle_ms / Self::IDLE_SHARE;
-            if operations != self.operations || worked {
-                *self = Self {
-                    operations,
-                    cpu_ms,
-                    ..Self::new()
-                };
-            }
-        }
-        self.since.elapsed()
-    }
-}
-
-pub(crate) fn how_it_ended(
-    plan: &Plan,
-    outcome: Outcome,
-    exit: ExitStatus,
-    found: &Found,
-    cgroup: Option<&Cgroup>,
-    kernel_kills: Option<u64>,
-) -> Ending {
-    let completed = matches!(outcome, Outcome::Completed);
-    match outcome {
-        Outcome::Panicked(message) => return Ending::Panicked { message },
-        Outcome::Hung { idle } => {
-            return Ending::Hang {
-                idle_seconds: idle.as_secs_f64(),
-            };
-        }
-        // The limit may have struck a descendant, and the workload went on without it.
-        Outcome::Completed | Outcome::Gone => {}
-    }
-    if let Some(limit_bytes) = plan.limit_bytes {
-        let over = |peak_bytes, enforced_by| Ending::Limit {
-            limit_bytes,
-            peak_bytes,
-            enforced_by,
-        };
-        match cgroup {
-            Some(cgroup) if cgroup.kills() > 0 => {
-                return over(cgroup.peak().unwrap_or(found.highest_use), cgroup.kind());
-            }
-            None if found.killed_over_limit => {
-                return over(found.highest_use, LimitKind::Watchdog);
-            }
-            _ => {}
-        }
-    }
-    if completed {
-        return Ending::Completed;
-    }
-    match (exit.signal(), exit.code()) {
-        (Some(signal), _) => {
-            let kernel_struck = matches!(
-                (kernel_kills, limit::kernel_kills()), (Some(before), Some(after)) if after > before
-            );
-            if signal == libc::SIGKILL && kernel_struck && cgroup.is_none() {
-                Ending::OomKilled
-            } else {
-                Ending::Signal { signal }
-            }
-        }
-        (None, code) => Ending::Exited {
-            code: code.unwrap_or(-1),
-        },
     }
 }

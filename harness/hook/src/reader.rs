@@ -373,6 +373,44 @@ impl Ledger {
         ledger::begin_round_in(self.header(), round);
     }
 
+    /// The round that goes on.
+    pub fn round(&self) -> u32 {
+        self.header().now.round.load(Ordering::Acquire)
+    }
+
+    /// The ids of the processes that write to this ledger and have not ended, the oldest
+    /// first. Only those are named that have it mapped, so that an id which another
+    /// process got meanwhile is not among them.
+    pub fn running(&self) -> Vec<u32> {
+        let me = Identity::current();
+        // SAFETY: fstat on our own descriptor; the struct is filled before it is read.
+        let inode = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            match libc::fstat(self.file.as_raw_fd(), &raw mut stat) {
+                0 => stat.st_ino,
+                _ => return Vec::new(),
+            }
+        };
+        let maps_it = |pid: u32| {
+            // The own processes' maps can be read; a setuid program's cannot, and is not named.
+            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+            maps.lines().any(|line| {
+                line.contains("/memfd:tidegate-ledger")
+                    && line.split_ascii_whitespace().nth(4) == Some(&inode.to_string())
+            })
+        };
+        let header = self.header();
+        let ended = |slot: u32| {
+            let process = header.processes.get(slot as usize);
+            process.is_none_or(|process| has_ended(Identity::of(process), me))
+        };
+        let processes = self.processes().into_iter();
+        processes
+            .filter(|process| !ended(process.slot) && maps_it(process.pid))
+            .map(|process| process.pid)
+            .collect()
+    }
+
     /// A number that changes with every booked operation: equal twice, nothing happened between.
     pub fn operations(&self) -> u64 {
         let mut sum = 0_u64;

@@ -186,9 +186,6 @@ impl Site {
 
 /// What was run and can be run again with stacks.
 pub(crate) trait Again {
-    /// Its name.
-    fn name(&self) -> &str;
-
     /// What its run is judged with.
     fn settings(&self) -> Settings;
 
@@ -222,7 +219,7 @@ pub(crate) fn explained(
         waits = aside::by_place(&mut run, suppressions, &workload.settings());
     }
     let Some(request) = Request::after(&run, explain) else {
-        return keep(workload, run);
+        return Ok(keep(run));
     };
     let begun = Instant::now();
     match explain_run(workload, &mut run, &request, waits) {
@@ -238,12 +235,11 @@ pub(crate) fn explained(
             });
         }
     }
-    keep(workload, run)
+    Ok(keep(run))
 }
 
-fn keep(workload: &impl Again, run: Run) -> Result<Run, Error> {
-    let folder = run.folder().to_owned();
-    RunFolder::create(workload.name(), Some(&folder))?.keep(run)
+fn keep(run: Run) -> Run {
+    RunFolder::of(run.folder()).keep(run)
 }
 
 fn explain_run(
@@ -282,7 +278,7 @@ fn explain_run(
     }
     run.books.sites = sites.iter().map(Site::series).collect();
     run.verdict = judge(&run.books, &settings);
-    let run = RunFolder::create(workload.name(), Some(&folder))?.keep(run)?;
+    let run = RunFolder::of(&folder).keep(run);
     store(&folder, &sites, &run)?;
     let coverage = first
         .verdict

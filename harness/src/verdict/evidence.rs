@@ -597,6 +597,66 @@ impl<'a> Evidence<'a> {
         (class, sentence, Vec::new())
     }
 
+    /// Class, sentence and what is missing, of a process of which only gauges are known.
+    pub(super) fn by_gauges_alone(&self) -> (Class, String, Vec<String>) {
+        let read = self.books.rounds.len();
+        let needed = self.wide(self.settings.gauge_rounds) + 1;
+        if read < needed {
+            let missing = format!(
+                "{} of the gauges, {} more would do",
+                words::many(read, "reading"),
+                needed - read
+            );
+            let sentence = format!("no verdict: {missing}");
+            return (Class::Inconclusive, sentence, vec![missing]);
+        }
+        let minutes = match (self.books.rounds.first(), self.books.rounds.last()) {
+            (Some(first), Some(last)) => (last.at_seconds - first.at_seconds) / 60.0,
+            _ => 0.0,
+        };
+        if let Some(finding) = self.handles.first() {
+            let sentence = format!(
+                "the number of {}s rises for good: {} more in {minutes:.1} minutes",
+                leaks::thing(finding.layer),
+                finding.total.blocks
+            );
+            return (Class::HandleLeak, sentence, Vec::new());
+        }
+        if let Some(growing) = self
+            .resident
+            .growing
+            .iter()
+            .find(|growing| !growing.too_few)
+        {
+            let a_minute = self.ledger.steps as f64 / minutes.max(f64::MIN_POSITIVE);
+            let size = |per_round: f64| words::size((per_round * a_minute) as i64);
+            let sentence = format!(
+                "resident {} memory grows by {} a minute ({} to {}), by {} in {minutes:.1} \
+                 minutes{}; whether it is needed no gauge can tell",
+                growing.layer,
+                size(growing.per_round),
+                size(growing.lower),
+                size(growing.upper),
+                words::size(growing.total),
+                match growing.maps.as_slice() {
+                    [] if growing.by_allocator => ", in mappings of malloc's".to_owned(),
+                    [] => String::new(),
+                    maps => format!(", in {}", words::list(maps)),
+                },
+            );
+            return (Class::UnexplainedGrowth, sentence, Vec::new());
+        }
+        let missing = "a ledger: a leak that is fed from memory which the allocator keeps shows \
+                       in no gauge; `cargo tidegate run` keeps one";
+        let sentence = format!(
+            "nothing grows that gauges show, over {} in {minutes:.1} minutes (by {} or more they \
+             would); that is no proof that nothing leaks",
+            words::many(read, "reading"),
+            words::size_u64(self.settings.gauge_floor_bytes),
+        );
+        (Class::Inconclusive, sentence, vec![missing.to_owned()])
+    }
+
     /// What makes the exact books worthless.
     fn untrusted(&self) -> Vec<String> {
         let health = &self.books.health;

@@ -22,6 +22,9 @@
 //! 11. `dwell`, `cache`, `retention` and `fragmentation` pass and are noted;
 //!     else `clean`.
 //!
+//! Of a process that is watched without a ledger only counted things and gauges are
+//! known: `handle-leak`, `unexplained-growth`, or `inconclusive`.
+//!
 //! A failing class comes before `dwell`, which the memory that did come back
 //! late may still earn in a note: what passes must not hide what fails.
 
@@ -131,6 +134,7 @@ pub fn judge(books: &Books, settings: &Settings) -> Verdict {
         Ending::Signal { .. } | Ending::Exited { .. } | Ending::Panicked { .. } => {
             (Class::Crash, evidence.crash(), Vec::new())
         }
+        Ending::Completed if books.gauges_only => evidence.by_gauges_alone(),
         Ending::Completed => evidence.completed(),
     };
     evidence.into_verdict(class, sentence, missing)

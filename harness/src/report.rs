@@ -159,7 +159,7 @@ fn layers(books: &Books) -> Table {
         return table;
     };
     type Read = fn(&Gauges) -> u64;
-    let bytes: [(&str, Read); 6] = [
+    let bytes: [(&str, Read); 7] = [
         ("resident anon", |gauges| gauges.rss_anon),
         ("resident file", |gauges| gauges.rss_file),
         ("resident shmem", |gauges| gauges.rss_shmem),
@@ -167,6 +167,10 @@ fn layers(books: &Books) -> Table {
         ("swap", |gauges| gauges.swap),
         ("the card's", |gauges| {
             gauges.card.map_or(0, |card| card.process)
+        }),
+        ("the card's, others' too", |gauges| {
+            let shared = gauges.card.filter(|card| card.others > 0);
+            shared.map_or(0, |card| card.used)
         }),
     ];
     for (name, read) in bytes {

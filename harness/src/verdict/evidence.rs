@@ -11,7 +11,7 @@ use super::ledger::{self, Ledger, Outcome, Row};
 use super::resident::{self, Resident, signed};
 use super::words;
 use super::{Judged, Power, Settings, Tried, Verdict};
-use crate::books::{Amount, Books, Ending, Gauges, Layer, LimitKind, Probe, ProbeKind};
+use crate::books::{Amount, Books, Ending, Gauges, Layer, LimitKind, Probe, ProbeKind, RoundBook};
 
 /// Reads one gauge.
 type ReadGauge = fn(&Gauges) -> i64;
@@ -437,6 +437,9 @@ impl<'a> Evidence<'a> {
                 ),
             });
         }
+        if let Some(note) = self.others_on_the_card() {
+            self.notes.push(note);
+        }
         let health = &self.books.health;
         if health.crossed_releases > 0 {
             let blocks = i64::try_from(health.crossed_releases).unwrap_or(i64::MAX);
@@ -465,6 +468,33 @@ impl<'a> Evidence<'a> {
                 ),
             });
         }
+    }
+
+    /// Other processes on the cards, whose memory is in what the cards have in use.
+    fn others_on_the_card(&self) -> Option<Note> {
+        let others = |round: &RoundBook| Some(round.gauges?.card?.others);
+        let shared = self.books.rounds.iter().filter_map(|round| {
+            let others = others(round).filter(|others| *others > 0)?;
+            Some((round.round, others))
+        });
+        let (rounds, others): (Vec<u32>, Vec<u64>) = shared.unzip();
+        let most = others.iter().max()?;
+        let who = match most {
+            1 => "1 other process".to_owned(),
+            _ => format!("up to {} other processes", words::grouped(signed(*most))),
+        };
+        let round = if rounds.len() == 1 { "round" } else { "rounds" };
+        Some(Note {
+            class: None,
+            layer: Some(Layer::Device),
+            phase: None,
+            amount: Amount::ZERO,
+            sentence: format!(
+                "the card is shared: {who} computed on it after {round} {}; what the card has \
+                 in use is not the workload's alone",
+                words::rounds(&rounds),
+            ),
+        })
     }
 
     /// What the GPU's driver kept more of for itself, over the measured rounds.

@@ -3,8 +3,8 @@
 use super::simulated::{FOR_EVER, Program, trim};
 use super::*;
 use crate::books::{
-    Amount, Gauges, Health, Layer, LimitKind, MapKind, MapSeries, Probe, ProbeKind, QueueDesign,
-    QueueSample, Refusal, Settle, SiteSeries,
+    Amount, Card, Gauges, Health, Layer, LimitKind, MapKind, MapSeries, Probe, ProbeKind,
+    QueueDesign, QueueSample, Refusal, Settle, SiteSeries,
 };
 
 use Layer::{NativeHeap, RustHeap};
@@ -1399,6 +1399,45 @@ fn objects_of_the_gpu_that_grow_are_a_handle_leak() {
         assert_eq!(found.findings[0].layer, layer);
         assert_eq!(found.findings[0].per_driver, Some(Amount::new(0, 2)));
     }
+}
+
+#[test]
+fn other_processes_on_the_card_are_told_and_change_no_verdict() {
+    let of = |others: [u64; 6]| {
+        let mut program = Program::new(2, 6);
+        program.gauges = others
+            .map(|others| Gauges {
+                rss_anon: 2 << 20,
+                threads: 3,
+                fds: 5,
+                card: Some(Card {
+                    process: 526 << 20,
+                    used: (615 + 526 * (1 + others)) << 20,
+                    others,
+                }),
+                ..Gauges::default()
+            })
+            .to_vec();
+        let verdict = verdict(&program.books());
+        assert_eq!(verdict.class, Class::Clean, "{}", verdict.sentence);
+        let notes = verdict.notes.into_iter().map(|note| note.sentence);
+        notes.collect::<Vec<_>>()
+    };
+    assert_eq!(of([0; 6]), Vec::<String>::new());
+    let alone = "what the card has in use is not the workload's alone";
+    assert_eq!(
+        of([0, 0, 0, 1, 0, 0]),
+        [format!(
+            "the card is shared: 1 other process computed on it after round 4; {alone}"
+        )]
+    );
+    assert_eq!(
+        of([0, 1, 3, 1, 0, 1]),
+        [format!(
+            "the card is shared: up to 3 other processes computed on it after rounds 2 to 4 and \
+             6; {alone}"
+        )]
+    );
 }
 
 #[test]

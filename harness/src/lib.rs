@@ -66,6 +66,7 @@ mod machine;
 mod maps;
 mod phase;
 mod program;
+pub mod reconcile;
 mod report;
 mod run;
 mod sampler;

@@ -47,6 +47,12 @@ pub(crate) fn terminal(run: &Run) -> String {
     out.push_str(&explain::terminal(run));
     table(&mut out, &layers(books));
     table(&mut out, &phases(books));
+    for of in run.reconciliation.tables() {
+        table(&mut out, &of);
+    }
+    for sentence in run.reconciliation.sentences() {
+        bullet(&mut out, &sentence);
+    }
     for note in &verdict.notes {
         bullet(&mut out, &format!("note: {}", note.sentence));
     }
@@ -82,7 +88,7 @@ fn table(out: &mut String, table: &Table) {
 }
 
 /// A table with a header; all columns but the first `words` hold numbers.
-fn new_table(header: &[&str], words: usize) -> Table {
+pub(crate) fn new_table(header: &[&str], words: usize) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)

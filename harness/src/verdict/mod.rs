@@ -39,6 +39,7 @@ mod next;
 mod releases;
 mod resident;
 mod settings;
+mod threads;
 pub(crate) mod words;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::simulated::{FOR_EVER, Program, trim};
 use super::*;
 use crate::books::{
     Amount, Card, Gauges, Health, Layer, LimitKind, MapKind, MapSeries, Probe, ProbeKind,
-    QueueDesign, QueueSample, Refusal, Settle, SiteSeries,
+    QueueDesign, QueueSample, Refusal, Series, Settle, SiteSeries, Survivors,
 };
 
 use Layer::{NativeHeap, RustHeap};
@@ -854,7 +854,7 @@ fn the_stacks_of_threads_that_end_late_are_no_leak_beside_their_backlog() {
     });
     let verdict = verdict(&books);
     assert_eq!(verdict.class, Class::Backlog, "{}", verdict.sentence);
-    let kept = "what the stacks of threads that are gone keep";
+    let kept = "what the C library keeps with the stacks of threads that are gone";
     let told = verdict
         .notes
         .iter()
@@ -1586,6 +1586,120 @@ fn records_of_threads_that_are_gone_are_no_growth_that_is_left_open() {
         let class = verdict(&books(bytes, left)).class;
         assert!(!class.passes(), "{bytes} bytes, {left} threads: {class}");
     }
+}
+
+/// Books of a program whose detached threads end after several rounds, as measured: what
+/// is alive of malloc's after each round and the threads then, and a record of 288 bytes
+/// left of each round from the second to this one.
+fn detached(warmup: u32, alive: &[(i64, i64)], threads: &[u64], last: u32) -> Books {
+    let rounds = threads.len() as u32;
+    let mut program = Program::new(warmup, rounds);
+    program.threads_created = (1..=u64::from(rounds)).map(|round| round + 2).collect();
+    let gauges = |threads| Gauges {
+        rss_anon: 60 << 20,
+        rss_peak: 80 << 20,
+        threads,
+        fds: 7,
+        ..Gauges::default()
+    };
+    program.gauges = threads.iter().map(|threads| gauges(*threads)).collect();
+    let mut books = program.books();
+    let series = |layer, live| Series {
+        layer,
+        phase: "unattributed".to_owned(),
+        live,
+    };
+    let native = alive.iter().map(|alive| Amount::new(alive.0, alive.1));
+    // What they hold comes back.
+    let held = threads.iter().map(|threads| *threads as i64 - 2);
+    let held = held.map(|threads| Amount::new(threads << 23, threads));
+    books.series = vec![
+        series(NativeHeap, native.collect()),
+        series(RustHeap, held.collect()),
+    ];
+    let left = |round, bytes, blocks| Survivors {
+        round,
+        layer: NativeHeap,
+        phase: "unattributed".to_owned(),
+        left: Amount::new(bytes, blocks),
+    };
+    books.survivors = vec![left(1, 368, 3)];
+    books
+        .survivors
+        .extend((2..=last).map(|round| left(round, 288, 1)));
+    let ends = books.series.iter().filter_map(|series| series.live.last());
+    let end = *threads.last().expect("a round");
+    books.probes = vec![Probe {
+        kind: ProbeKind::Idle,
+        seconds: 1.8,
+        live_before: ends.copied().sum(),
+        live_after: books.survivors.iter().map(|left| left.left).sum(),
+        before: Some(gauges(end)),
+        after: Some(gauges(2)),
+    }];
+    books
+}
+
+#[test]
+fn detached_threads_that_become_more_in_most_rounds_are_dwell() {
+    const ALIVE: [(i64, i64); 10] = [
+        (848, 9),
+        (1216, 12),
+        (1584, 15),
+        (1952, 18),
+        (2320, 21),
+        (2688, 24),
+        (3056, 27),
+        (3424, 30),
+        (3712, 31),
+        (3632, 29),
+    ];
+    let until = |rounds: usize, last: &[(i64, i64)]| [&ALIVE[..rounds], last].concat();
+    let runs: [(u32, Vec<(i64, i64)>, &[u64], u32); 7] = [
+        (0, until(6, &[(2976, 25); 2]), &[3, 4, 5, 6, 7, 8, 8, 8], 7),
+        (0, until(7, &[(3056, 27)]), &[3, 4, 5, 6, 7, 8, 9, 9], 7),
+        (0, until(7, &[(3344, 28)]), &[3, 4, 5, 6, 7, 8, 9, 9], 8),
+        (0, until(7, &[(2976, 25)]), &[3, 4, 5, 6, 7, 8, 9, 8], 7),
+        (1, until(9, &[]), &[3, 4, 5, 6, 7, 8, 9, 10, 10], 9),
+        (
+            1,
+            until(7, &[(3344, 28); 2]),
+            &[3, 4, 5, 6, 7, 8, 9, 9, 9],
+            9,
+        ),
+        (2, until(10, &[]), &[3, 4, 5, 6, 7, 8, 9, 10, 10, 9], 9),
+    ];
+    for (warmup, alive, threads, last) in runs {
+        let found = verdict(&detached(warmup, &alive, threads, last));
+        assert_eq!(found.class, Class::Dwell, "{threads:?}: {}", found.sentence);
+        let gone = |note: &Note| note.sentence.ends_with("were gone after idling");
+        assert!(found.notes.iter().any(gone), "{:?}", found.notes);
+    }
+}
+
+#[test]
+fn a_lost_block_is_a_leak_also_where_threads_come_and_go() {
+    let lost = |threads: &[u64], bytes: i64, blocks: i64| {
+        let rounds = threads.len();
+        let alive: Vec<_> = (0..rounds as i64)
+            .map(|round| (848 + bytes * round, 9 + blocks * round))
+            .collect();
+        let mut books = detached(0, &alive, threads, rounds as u32);
+        for of_round in books.survivors.iter_mut().filter(|of| of.round > 1) {
+            of_round.left = Amount::new(bytes, blocks);
+        }
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::Leak, "{bytes}: {}", found.sentence);
+    };
+    // As large as a record, where the threads become no more.
+    lost(&[9; 8], 288, 1);
+    // Beside the records: another block, or as large a one.
+    let rising = [3, 4, 5, 6, 7, 8, 9, 9];
+    lost(&rising, 288 + 24, 2);
+    lost(&rising, 288 + 300, 2);
+    lost(&rising, 2 * 288, 2);
+    // And instead of them.
+    lost(&rising, 24, 1);
 }
 
 #[test]

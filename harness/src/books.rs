@@ -10,6 +10,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reconcile::{FirstContext, MemoryReading, PoolReading};
+
 /// The phase of a block that was allocated outside every phase.
 pub const UNATTRIBUTED: &str = "unattributed";
 
@@ -270,6 +272,18 @@ pub struct Books {
     /// moments at which its gauges were read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gauges_only: bool,
+    /// What was resident where, after the last settled round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryReading>,
+    /// The same after the heap was trimmed, where that was tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_after_trim: Option<MemoryReading>,
+    /// The card when a context was first seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_context: Option<FirstContext>,
+    /// What the driver last said of the pools of the card's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pools: Option<PoolReading>,
 }
 
 /// A part of a series that is not judged.

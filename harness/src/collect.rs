@@ -11,7 +11,8 @@ use crate::books::{
     Series, Settle, Survivors, UNATTRIBUTED,
 };
 use crate::explain::{Booked, Recorder, Stacks};
-use crate::maps::Maps;
+use crate::maps::{Look, Maps};
+use crate::reconcile::{MemoryReading, PoolReading};
 use crate::sampler::Found;
 use crate::scenario::Plan;
 
@@ -28,6 +29,8 @@ pub(crate) struct Collector {
     pub unreadable: BTreeSet<String>,
     by_stack: Recorder,
     maps: Maps,
+    memory: Option<MemoryReading>,
+    memory_after_trim: Option<MemoryReading>,
 }
 
 /// A process, by its id and its slot in the ledger.
@@ -58,6 +61,8 @@ impl Collector {
             unreadable: BTreeSet::new(),
             by_stack: Recorder::default(),
             maps: Maps::default(),
+            memory: None,
+            memory_after_trim: None,
         }
     }
 
@@ -142,9 +147,54 @@ impl Collector {
         let until_now = self.booked(ended.snapshot);
         let until_now = until_now.filter(|booked| booked.round <= ended.number);
         self.by_stack.add_round(until_now);
-        let processes: BTreeSet<u32> = ended.snapshot.processes.iter().map(|p| p.pid).collect();
-        self.maps.round_ended(processes.into_iter());
+        let look = self.maps.round_ended(metered(ended.snapshot).into_iter());
+        // Where this was too much to read, an earlier round's reading says which it is of.
+        if let Some(look) = look {
+            self.memory = Some(self.reading(&look, ended.snapshot));
+        }
+        self.memory_after_trim = None;
         self.live.push(live);
+    }
+
+    /// Reads what is resident where, of a workload that stands still.
+    pub fn read_memory(&mut self, snapshot: &Snapshot) {
+        let look = self.maps.look(metered(snapshot).into_iter());
+        self.memory = Some(self.reading(&look, snapshot));
+    }
+
+    /// The same once the heap has been trimmed.
+    pub fn read_memory_after_trim(&mut self, snapshot: &Snapshot) {
+        let look = self.maps.look(metered(snapshot).into_iter());
+        self.memory_after_trim = Some(self.reading(&look, snapshot));
+    }
+
+    fn reading(&self, look: &Look, snapshot: &Snapshot) -> MemoryReading {
+        let slots = slots_that_count(snapshot);
+        let held = |is: fn(HookLayer) -> bool| {
+            let accounts = snapshot.accounts.iter();
+            let of_layer =
+                accounts.filter(|account| is(account.layer) && slots.contains(&account.process));
+            let bytes: i64 = of_layer.map(|account| alive(account.counters).bytes).sum();
+            u64::try_from(bytes).unwrap_or(0)
+        };
+        let processes = snapshot.processes.iter();
+        let mapped = processes.filter(|process| slots.contains(&process.slot));
+        MemoryReading {
+            round: self.rounds.last().map_or(0, |round| round.round),
+            resident: look.resident,
+            pages: look.pages,
+            heap: held(|layer| {
+                matches!(
+                    layer,
+                    HookLayer::Native | HookLayer::Rust | HookLayer::Driver
+                )
+            }),
+            anon: held(|layer| layer == HookLayer::Anon),
+            pinned: held(|layer| layer == HookLayer::Pinned),
+            meter: held(|layer| layer == HookLayer::Meter),
+            block_mappings: mapped.clone().map(|process| process.block_mappings).sum(),
+            allocator_mappings: mapped.map(|process| process.allocator_mappings).sum(),
+        }
     }
 
     /// The books as they stand in `snapshot`.
@@ -170,6 +220,14 @@ impl Collector {
             maps: self.maps.series(),
             queue_design: self.plan.queue,
             limit_bytes: self.plan.limit_bytes,
+            memory: self.memory,
+            memory_after_trim: self.memory_after_trim,
+            first_context: found.and_then(|found| found.first_context),
+            pools: snapshot.gpu.pools.map(|pools| PoolReading {
+                round: pools.round,
+                reserved: pools.reserved,
+                used: pools.used,
+            }),
             health: self.health(snapshot, found),
             ..Books::default()
         }
@@ -445,6 +503,11 @@ pub(crate) fn read_books(ledger: &Ledger) -> Snapshot {
         std::thread::sleep(Duration::from_millis(1));
     }
     snapshot
+}
+
+/// The ids of the processes that wrote to the ledger and have not ended.
+fn metered(snapshot: &Snapshot) -> BTreeSet<u32> {
+    snapshot.processes.iter().map(|p| p.pid).collect()
 }
 
 /// For each process the last slot that it took, because a process that executes

@@ -67,6 +67,7 @@ mod machine;
 mod maps;
 mod phase;
 mod program;
+pub mod reconcile;
 mod report;
 mod rounds;
 mod run;

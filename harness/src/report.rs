@@ -47,6 +47,12 @@ pub(crate) fn terminal(run: &Run) -> String {
     out.push_str(&explain::terminal(run));
     table(&mut out, &layers(books));
     table(&mut out, &phases(books));
+    for of in run.reconciliation.tables() {
+        table(&mut out, &of);
+    }
+    for sentence in run.reconciliation.sentences() {
+        bullet(&mut out, &sentence);
+    }
     for note in &verdict.notes {
         bullet(&mut out, &format!("note: {}", note.sentence));
     }
@@ -82,7 +88,7 @@ fn table(out: &mut String, table: &Table) {
 }
 
 /// A table with a header; all columns but the first `words` hold numbers.
-fn new_table(header: &[&str], words: usize) -> Table {
+pub(crate) fn new_table(header: &[&str], words: usize) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -159,7 +165,7 @@ fn layers(books: &Books) -> Table {
         return table;
     };
     type Read = fn(&Gauges) -> u64;
-    let bytes: [(&str, Read); 6] = [
+    let bytes: [(&str, Read); 7] = [
         ("resident anon", |gauges| gauges.rss_anon),
         ("resident file", |gauges| gauges.rss_file),
         ("resident shmem", |gauges| gauges.rss_shmem),
@@ -167,6 +173,10 @@ fn layers(books: &Books) -> Table {
         ("swap", |gauges| gauges.swap),
         ("the card's", |gauges| {
             gauges.card.map_or(0, |card| card.process)
+        }),
+        ("the card's, others' too", |gauges| {
+            let shared = gauges.card.filter(|card| card.others > 0);
+            shared.map_or(0, |card| card.used)
         }),
     ];
     for (name, read) in bytes {

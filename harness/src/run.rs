@@ -13,6 +13,7 @@ use crate::books::{Books, LimitKind};
 use crate::error::Error;
 use crate::explain::Explanation;
 use crate::machine::Machine;
+use crate::reconcile::{Reconciliation, reconcile};
 use crate::scenario::Plan;
 use crate::verdict::{Class, Verdict, judge, unmatched_releases};
 use crate::{explain, program, report, scenario};
@@ -47,6 +48,10 @@ pub struct Run {
     /// What grew and does not fail the run, and what the suppressions came to.
     #[serde(default, skip_serializing_if = "SetAside::is_empty")]
     pub set_aside: SetAside,
+    /// What explains resident memory and the card's, and what does not. No verdict
+    /// depends on it.
+    #[serde(default)]
+    pub reconciliation: Reconciliation,
     /// The folder that holds the run.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
@@ -72,6 +77,7 @@ impl Run {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let reconciliation = reconcile(&books);
         Self {
             schema: RUN_SCHEMA.to_owned(),
             tidegate: env!("CARGO_PKG_VERSION").to_owned(),
@@ -83,6 +89,7 @@ impl Run {
             books,
             explanation: None,
             set_aside: SetAside::default(),
+            reconciliation,
             folder: PathBuf::new(),
             not_stored: None,
         }

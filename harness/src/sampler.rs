@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use tidegate_hook::{HookLayer, Ledger};
 
 use crate::books::{Gauges, QueueSample};
+use crate::card;
 use crate::gauges::Tree;
+use crate::reconcile::FirstContext;
 
 /// Name of the samples' file in a run folder: one JSON object a line.
 pub const SAMPLES_FILE: &str = "samples.jsonl";
@@ -72,6 +74,8 @@ pub(crate) struct Found {
     pub byte_seconds: BTreeMap<(u8, HookLayer), f64>,
     /// Moments at which the queue had changed.
     pub queue: Vec<QueueSample>,
+    /// The card when a context of the GPU was first seen.
+    pub first_context: Option<FirstContext>,
     /// Highest resident bytes seen (anonymous, shared and huge pages, swap included).
     pub highest_use: u64,
     /// Whether the watchdog killed the workload for passing its limit.
@@ -166,6 +170,9 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
         });
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = gauges;
         job.ledger.close_ended();
+        if found.first_context.is_none() {
+            found.first_context = first_context(&job.ledger, &tree);
+        }
         let (produced, consumed) = job.ledger.queue();
         let sample = Sample {
             n: found.taken,
@@ -222,6 +229,29 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
         }
     }
     found
+}
+
+/// The card, if there is a context on it by now, and if the books stood still while it
+/// was read.
+fn first_context(ledger: &Ledger, tree: &Tree) -> Option<FirstContext> {
+    if !ledger.keeps_gpu_books() {
+        return None;
+    }
+    let count = || {
+        let held = |layer| ledger.held(layer);
+        let bytes = held(HookLayer::Device).0 + held(HookLayer::DevicePool).0;
+        (held(HookLayer::Contexts).1, bytes)
+    };
+    let before = count();
+    if before.0 == 0 {
+        return None;
+    }
+    let card = card::now(|pid| tree.contains(pid))?;
+    (count() == before && card.process > 0).then_some(FirstContext {
+        contexts: before.0,
+        card: card.process,
+        ledger: before.1,
+    })
 }
 
 /// One line, in one write, so that a reader sees it whole or knows that it is not.

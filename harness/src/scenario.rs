@@ -408,6 +408,8 @@ fn do_rounds<R: Outcome>(plan: &Plan, mut body: impl FnMut(&Round) -> R) -> Resu
                     warmup: plan.warmup,
                 };
                 let done = std::panic::catch_unwind(AssertUnwindSafe(|| body(&round).failure()));
+                #[cfg(feature = "gpu")]
+                tidegate_hook::gpu::ask_pools(number);
                 match done {
                     Ok(failed) => going = talk(&Report::RoundEnded { failed }),
                     Err(payload) => {

@@ -225,6 +225,9 @@ impl Session<'_> {
     fn probe(&mut self, kind: ProbeKind) -> Result<Option<Outcome>, Error> {
         let live_before = self.collector.live(&self.settled);
         let before = self.gauges();
+        if kind == ProbeKind::Trim {
+            self.collector.read_memory(&self.settled);
+        }
         let begun = Instant::now();
         match kind {
             ProbeKind::Trim => match self.ask(Order::Trim)? {
@@ -241,6 +244,9 @@ impl Session<'_> {
         self.settled = read_books(self.ledger);
         let live_after = self.collector.live(&self.settled);
         let after = self.gauges();
+        if kind == ProbeKind::Trim {
+            self.collector.read_memory_after_trim(&self.settled);
+        }
         self.collector.probes.push(Probe {
             kind,
             seconds,
@@ -253,6 +259,10 @@ impl Session<'_> {
     }
 
     fn finish(&mut self) -> Result<Outcome, Error> {
+        let trimmed = |probe: &Probe| probe.kind == ProbeKind::Trim;
+        if !self.collector.probes.iter().any(trimmed) {
+            self.collector.read_memory(&self.settled);
+        }
         // Gone already is a crash that `ask` would see; here only the end matters.
         let _ = self.channel.order(Order::Finish);
         Ok(Outcome::Completed)

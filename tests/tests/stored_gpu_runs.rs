@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tidegate::books::{Amount, Layer};
+use tidegate::reconcile::{ContextsBy, reconcile};
 use tidegate::verdict::{Driver, Settings, judge};
 use tidegate::{Class, Run};
 
@@ -80,6 +81,39 @@ fn each_kind_of_object_that_is_lost_is_a_handle_leak() {
     ] {
         expect(name, Class::HandleLeak, &[(layer, one(0))]);
     }
+}
+
+#[test]
+fn the_card_is_explained_in_every_stored_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/gpu-runs");
+    let mut checked = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.contains('.') {
+            continue;
+        }
+        let run = stored(&name);
+        let reconciliation = reconcile(run.books());
+        // These runs are older than the readings of mappings and of the first context.
+        assert_eq!(reconciliation.resident, None);
+        let card = reconciliation.card.unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(card.contexts_by, ContextsBy::LeastEver);
+        assert_eq!(card.contexts_alive, 1);
+        assert!(card.reconciled, "{name}: {card:?}");
+        // What it had at the least: a context of this driver takes 526 to 532 MiB, and the
+        // driver's pool takes 32 MiB at once.
+        let context = (card.contexts >> 20) - if name == "pool" { 12 } else { 0 };
+        assert!((520..=534).contains(&context), "{name}: {card:?}");
+        assert_eq!(card.pools_kept, None, "{name}: it was not asked");
+        let lost = match name.as_str() {
+            "device" | "pool" => 20 << 20,
+            "array" => 20 * 64 * 64 * 4,
+            _ => 0,
+        };
+        assert_eq!(card.ledger, lost, "{name}");
+        checked += 1;
+    }
+    assert_eq!(checked, 12);
 }
 
 #[test]

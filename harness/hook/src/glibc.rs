@@ -38,6 +38,25 @@ pub(crate) unsafe fn usable_size(block: *const c_void) -> usize {
     (head & !FLAGS).wrapping_sub(overhead)
 }
 
+/// Bytes of the mapping that malloc made for this block alone; 0 if it lies in an arena.
+///
+/// # Safety
+/// As [`usable_size`].
+pub(crate) unsafe fn own_mapping(block: *const c_void) -> usize {
+    const FLAGS: usize = 7;
+    const IS_MAPPED: usize = 2;
+    // SAFETY: every block of glibc's has its chunk header before it: what lies before it in
+    // its mapping, then its size and flags.
+    let (before, head) = unsafe {
+        let header = block.cast::<usize>();
+        (header.sub(2).read(), header.sub(1).read())
+    };
+    match head & IS_MAPPED {
+        0 => 0,
+        _ => before + (head & !FLAGS),
+    }
+}
+
 /// Whether this glibc's `aligned_alloc` refuses an alignment that is no power of two.
 #[cold]
 pub(crate) fn refuses_odd_alignments() -> bool {
@@ -76,7 +95,10 @@ pub(crate) fn layout_is_known() -> bool {
         }
         let theirs = std::mem::transmute::<*mut c_void, UsableSize>(symbol);
         let mut known = true;
-        for size in [1, 24, 25, 1000, 5000, 3 << 20, 40 << 20] {
+        // The last one has a mapping of its own, and is larger than those whose release has
+        // malloc take later blocks of that size from its arenas: the program's are to be
+        // made as they would be without the hook.
+        for size in [1, 24, 25, 1000, 5000, 40 << 20] {
             let block = __libc_malloc(size);
             if block.is_null() {
                 continue;

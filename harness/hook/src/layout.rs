@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 /// "TIDEGATE", the first eight bytes of the memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Version of this layout; both sides must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Entries of a shard; a power of two. Contexts get consecutive indices, so the
 /// last 512 of them never collide in a directly mapped table of this size.
@@ -146,6 +146,10 @@ pub struct Process {
     pub contexts: AtomicU32,
     /// Why the hook refused to run in that process (a [`crate::Refused`]), or 0.
     pub refused: AtomicU32,
+    /// Bytes of mappings that malloc made for single blocks that are alive.
+    pub block_mappings: AtomicI64,
+    /// Bytes that allocators under the ledger's have mapped.
+    pub allocator_mappings: AtomicI64,
 }
 
 /// What both sides share beside the contexts and the shards.
@@ -232,6 +236,11 @@ pub struct Gpu {
     pub unseen: AtomicU64,
     /// Releases of things that were never seen born.
     pub foreign: AtomicU64,
+    /// What pools hold and what of it is in use, in bytes, and the round after which they
+    /// were asked, plus one; written last, 0 before they ever were.
+    pub pools_reserved: AtomicU64,
+    pub pools_used: AtomicU64,
+    pub pools_asked: AtomicU32,
     pub refusals: [Refused; REFUSALS],
 }
 

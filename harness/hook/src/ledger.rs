@@ -29,7 +29,7 @@ pub(crate) use crate::attach::{is_known_on, is_off, is_on};
 use crate::free_shards;
 use crate::layout::{
     Capacity, Context, ENTRIES, Entry, FLUSH_BYTES, Header, HookLayer, Key, Name, Now, PHASES,
-    Place, REFUSALS, Refused, SHARD_CELLS, SHARD_LAYERS, Shard, layer_of,
+    Place, Process, REFUSALS, Refused, SHARD_CELLS, SHARD_LAYERS, Shard, layer_of,
 };
 use crate::moves;
 use crate::processes::{View, empty_shard, move_out};
@@ -367,6 +367,41 @@ pub(crate) fn book_trim(index: u32, bytes: usize, more: u64) {
         .fetch_add(bytes as u64, Ordering::Relaxed);
     let key = Key(context.key.load(Ordering::Relaxed));
     tell_change(header, key.cell(), -(bytes as i64));
+}
+
+/// Blocks of so many bytes or more are never booked the quick way: what a thread holds
+/// back is less than half of it, in either direction.
+pub(crate) const NEVER_QUICK: usize = 2 * FLUSH_BYTES as usize;
+
+/// Counts bytes of a mapping that malloc made for one block, or gave back: of a block
+/// that this process bore, and not of a parent's copy.
+#[inline]
+pub(crate) fn count_block_mapping(index: u32, bytes: i64) {
+    if bytes != 0
+        && let Some((process, _)) = owner(index)
+    {
+        process.block_mappings.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Counts bytes that an allocator under the ledger's has mapped, or given back. A mapping
+/// of the program's own is none.
+#[cold]
+pub(crate) fn count_allocator_mapping(index: u32, bytes: i64) {
+    if let Some((process, HookLayer::Meter)) = owner(index) {
+        process
+            .allocator_mappings
+            .fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// This process's slot and the context's layer, if this process made the context.
+#[cold]
+fn owner(index: u32) -> Option<(&'static Process, HookLayer)> {
+    let key = Key(context(index)?.key.load(Ordering::Relaxed));
+    let is_ours = key.process() == PROCESS.load(Ordering::Relaxed);
+    let process = header()?.processes.get(key.process() as usize)?;
+    is_ours.then_some((process, key.layer()))
 }
 
 /// Counts something that no table had room for.

@@ -92,7 +92,7 @@ pub use layout::{Capacity, HookLayer};
 pub use nvtx::VARIABLE as NVTX_VARIABLE;
 pub use preload::{LIBRARY_VARIABLE, library, preload};
 pub use reader::{
-    Account, Cell, Counters, Ended, GpuFailure, GpuState, Ledger, MeteredProcess, Refusal,
-    Snapshot, UNATTRIBUTED,
+    Account, Cell, Counters, Ended, GpuFailure, GpuPools, GpuState, Ledger, MeteredProcess,
+    Refusal, Snapshot, UNATTRIBUTED,
 };
 pub use sites::{DEPTH, LoadedObject, SOURCE_FOLDER, Sites, Stack, StackFrame};

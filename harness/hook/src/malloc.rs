@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use crate::glibc::{
-    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc,
+    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, own_mapping,
     refuses_odd_alignments, usable_size,
 };
 use crate::layout::HookLayer;
@@ -59,7 +59,24 @@ unsafe fn enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_voi
 unsafe extern "C" fn slow_enter(layer: HookLayer, block: *mut c_void, size: usize) -> *mut c_void {
     let context = ledger::slow_birth(layer, block.cast(), size);
     // SAFETY: the caller's promise.
-    unsafe { mark(block, size, context) }
+    unsafe {
+        ledger::count_block_mapping(context, mapping_of(block, size) as i64);
+        mark(block, size, context)
+    }
+}
+
+/// Bytes of the mapping that malloc made for this block alone, if the block is so large
+/// that its birth and release are never booked the quick way; else 0.
+///
+/// # Safety
+/// `block` is a live block of `size` bytes.
+#[inline(always)]
+unsafe fn mapping_of(block: *const c_void, size: usize) -> usize {
+    match size >= ledger::NEVER_QUICK {
+        // SAFETY: the caller's promise.
+        true => unsafe { own_mapping(block) },
+        false => 0,
+    }
 }
 
 /// Writes the trailer of a new block.
@@ -178,12 +195,16 @@ pub(crate) unsafe fn realloc_in(layer: HookLayer, block: *mut c_void, size: usiz
             return null_mut();
         };
         let old = trailer::read(Maker::Malloc, block.cast(), usable_size(block));
+        let mapping = old.map_or(0, |old| mapping_of(block, old.size));
         let new = __libc_realloc(block, total);
         if new.is_null() {
             return null_mut();
         }
         match old {
-            Some(old) => ledger::book_release(old.context, old.size),
+            Some(old) => {
+                ledger::book_release(old.context, old.size);
+                ledger::count_block_mapping(old.context, -(mapping as i64));
+            }
             None => ledger::book_foreign_release(),
         }
         enter(layer, new, size)
@@ -252,6 +273,8 @@ unsafe extern "C" fn slow_free(block: *mut c_void) {
             match trailer::read(Maker::Malloc, block.cast(), usable) {
                 Some(old) => {
                     ledger::slow_release(old.context, old.size);
+                    let mapping = mapping_of(block, old.size);
+                    ledger::count_block_mapping(old.context, -(mapping as i64));
                     trailer::erase(block.cast(), usable);
                 }
                 None => ledger::book_foreign_release(),

@@ -107,6 +107,11 @@ impl Locked {
             if piece.label == RESERVED {
                 return;
             }
+            let more = match cut {
+                Cut::SplitAndLost(bytes) => bytes,
+                _ => 0,
+            };
+            ledger::count_allocator_mapping(piece.label, -((piece.bytes() + more) as i64));
             match cut {
                 Cut::Whole => ledger::book_release(piece.label, piece.bytes()),
                 Cut::Trimmed => ledger::book_trim(piece.label, piece.bytes(), 0),
@@ -125,8 +130,9 @@ impl Locked {
         let range = Range { start, end, label };
         if !self.ranges().add(range) {
             ledger::book_release(label, range.bytes());
-            ledger::count_lost();
+            return ledger::count_lost();
         }
+        ledger::count_allocator_mapping(label, range.bytes() as i64);
     }
 
     fn reserve(&mut self, start: usize, end: usize) {

@@ -178,6 +178,8 @@ pub(crate) fn claim(view: View<'_>, me: Identity, arrival: Arrival<'_>) -> Claim
         if taken {
             continue;
         }
+        process.block_mappings.store(0, Ordering::Relaxed);
+        process.allocator_mappings.store(0, Ordering::Relaxed);
         let born = header.processes_born.fetch_add(1, Ordering::AcqRel) + 1;
         process.born.store(born, Ordering::Release);
         let image = match arrival {

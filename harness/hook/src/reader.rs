@@ -11,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::layout::{
@@ -100,6 +100,10 @@ pub struct MeteredProcess {
     pub pid: u32,
     /// Whether the hook found that it cannot meter there.
     pub refused: bool,
+    /// Mappings that malloc made for single blocks of 128 KiB or more that are alive, in bytes.
+    pub block_mappings: u64,
+    /// What allocators under [`Alloc`](crate::Alloc) have mapped, in bytes.
+    pub allocator_mappings: u64,
 }
 
 /// What processes booked whose books are closed, because they have ended or have
@@ -148,6 +152,19 @@ pub struct GpuState {
     pub foreign: u64,
     /// Releases that were refused, those alike together, in the order in which they came.
     pub refusals: Vec<Refusal>,
+    /// What the driver last said of its pools; `None` if it never was asked.
+    pub pools: Option<GpuPools>,
+}
+
+/// What the driver said of the pools of the card's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuPools {
+    /// The round after which it was asked.
+    pub round: u32,
+    /// Bytes that the pools hold, graphs' included.
+    pub reserved: u64,
+    /// Of these, bytes in use.
+    pub used: u64,
 }
 
 /// Why a process keeps no books of the GPU.
@@ -456,6 +473,27 @@ impl Ledger {
         self.header().live.0.load(Ordering::Relaxed)
     }
 
+    /// Whether a process keeps books of the GPU by now.
+    pub fn keeps_gpu_books(&self) -> bool {
+        self.header().gpu.attached.load(Ordering::Acquire) != 0
+    }
+
+    /// Bytes and things that are alive in a layer of the GPU's, which no thread keeps
+    /// counters of its own for.
+    pub fn held(&self, layer: HookLayer) -> (u64, u64) {
+        let mut sum = Counters::default();
+        for context in self.contexts() {
+            let key = Key(context.key.load(Ordering::Acquire));
+            if key.0 != 0 && key.layer() == layer {
+                sum.add(read_counts(&context.counts));
+            }
+        }
+        (
+            sum.allocated_bytes.wrapping_sub(sum.released_bytes),
+            sum.allocated_blocks.wrapping_sub(sum.released_blocks),
+        )
+    }
+
     /// Items handed over by producers, and taken over by consumers, so far.
     pub fn queue(&self) -> (u64, u64) {
         let header = self.header();
@@ -673,6 +711,15 @@ impl Ledger {
             unseen: gpu.unseen.load(Ordering::Relaxed),
             foreign: gpu.foreign.load(Ordering::Relaxed),
             refusals: refusals.collect(),
+            pools: gpu
+                .pools_asked
+                .load(Ordering::Acquire)
+                .checked_sub(1)
+                .map(|round| GpuPools {
+                    round,
+                    reserved: gpu.pools_reserved.load(Ordering::Relaxed),
+                    used: gpu.pools_used.load(Ordering::Relaxed),
+                }),
         }
     }
 
@@ -683,10 +730,13 @@ impl Ledger {
             .filter_map(|slot| {
                 let process = &header.processes[slot];
                 let pid = process.identity.load(Ordering::Acquire) as u32;
+                let bytes = |of: &AtomicI64| of.load(Ordering::Relaxed).max(0) as u64;
                 let found = MeteredProcess {
                     slot: slot as u32,
                     pid,
                     refused: process.refused.load(Ordering::Acquire) != 0,
+                    block_mappings: bytes(&process.block_mappings),
+                    allocator_mappings: bytes(&process.allocator_mappings),
                 };
                 (pid != 0).then(|| (process.born.load(Ordering::Acquire), found))
             })

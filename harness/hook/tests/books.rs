@@ -86,6 +86,40 @@ fn rust_and_c_blocks_are_booked_apart_and_to_the_byte() {
 }
 
 #[test]
+fn mappings_that_malloc_makes_for_single_blocks_are_counted_while_they_are_there() {
+    const MIB: usize = 1 << 20;
+    if in_child() {
+        malloc(MIB);
+        // SAFETY: a block of malloc's, which becomes another.
+        black_box(unsafe { libc::realloc(malloc(MIB), 2 * MIB) });
+        let mut aligned = std::ptr::null_mut();
+        // SAFETY: a place for the block.
+        let status = unsafe { libc::posix_memalign(&raw mut aligned, 1 << 16, 5 << 16) };
+        assert_eq!(status, 0);
+        free(aligned);
+        malloc(100 << 10); // Too small for a mapping of its own.
+        // SAFETY: the child frees its copy, which is not its to book, and ends.
+        unsafe {
+            let copied = malloc(4 * MIB);
+            let child = libc::fork();
+            if child == 0 {
+                free(copied);
+                libc::_exit(0);
+            }
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        return;
+    }
+    let snapshot =
+        again("mappings_that_malloc_makes_for_single_blocks_are_counted_while_they_are_there");
+    let page = 4096;
+    let process = snapshot.processes[0];
+    let expected = (MIB + page) + (2 * MIB + page) + (4 * MIB + page);
+    assert_eq!(process.block_mappings, expected as u64);
+    assert_eq!(process.allocator_mappings, 0);
+}
+
+#[test]
 fn a_release_on_another_thread_balances_the_birth() {
     if in_child() {
         begin_round(1);

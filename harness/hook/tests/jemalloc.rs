@@ -22,4 +22,9 @@ fn blocks_of_jemalloc_and_of_glibc_are_booked_apart_and_to_the_byte() {
         account.round == 1 && account.layer == HookLayer::Anon && account.item.is_some()
     });
     assert!(mapped.allocated_bytes < 1 << 20, "{mapped:?}");
+    // It is counted as the allocator's, and is no less than what was made of it.
+    let rust = sum(&books, |account| account.layer == HookLayer::Rust);
+    let theirs: u64 = books.processes.iter().map(|of| of.allocator_mappings).sum();
+    let alive = rust.allocated_bytes - rust.released_bytes;
+    assert!(theirs >= alive && theirs > 1 << 20, "{theirs} for {alive}");
 }

@@ -7,11 +7,12 @@ use super::class::Class;
 use super::finding::{Confirmation, Driver, Finding, Note};
 use super::fingerprint::fingerprint;
 use super::leaks::{self, Leaks};
-use super::ledger::{self, Ledger, Outcome, Row};
+use super::ledger::{self, Growth, Ledger, Outcome, Row};
 use super::resident::{self, Resident, signed};
+use super::threads::Threads;
 use super::words;
 use super::{Judged, Power, Settings, Tried, Verdict};
-use crate::books::{Amount, Books, Ending, Gauges, Layer, LimitKind, Probe, ProbeKind};
+use crate::books::{Amount, Books, Ending, Gauges, Layer, LimitKind, Probe, ProbeKind, RoundBook};
 
 /// Reads one gauge.
 type ReadGauge = fn(&Gauges) -> i64;
@@ -30,8 +31,7 @@ pub(super) struct Evidence<'a> {
     pub(super) queue: Queue,
     pub(super) resident: Resident,
     pub(super) dwell: Option<Dwell>,
-    /// Threads that came with the rounds and were gone after idling.
-    late_threads: i64,
+    threads: Threads,
     notes: Vec<Note>,
 }
 
@@ -62,12 +62,13 @@ impl<'a> Evidence<'a> {
             queue: backlog::judge(books, settings),
             resident,
             dwell: dwell(books, settings),
-            late_threads: 0,
+            threads: Threads::seen(books),
             notes: Vec::new(),
             ledger,
         };
         evidence.count_handles();
         evidence.find_refusals();
+        evidence.explain_by_threads();
         evidence.explain_by_handles();
         evidence.note_what_passes();
         evidence
@@ -106,18 +107,19 @@ impl<'a> Evidence<'a> {
                 false,
             );
             match outcome {
-                Outcome::Leak(growth) if self.went_late(of, &values, growth.total) => {
-                    if layer == Layer::Threads {
-                        self.late_threads = growth.total.blocks;
-                    }
+                Outcome::Leak(Growth { total, .. })
+                | Outcome::Unclear { total, .. }
+                | Outcome::Stopped { total, .. }
+                    if self.went_late(of, &values, total) =>
+                {
                     self.notes.push(Note {
                         class: Some(Class::Dwell),
                         layer: Some(layer),
                         phase: None,
-                        amount: growth.total,
+                        amount: total,
                         sentence: format!(
                             "{} came with the rounds and were gone after idling",
-                            leaks::amount(layer, growth.total)
+                            leaks::amount(layer, total)
                         ),
                     });
                 }
@@ -260,10 +262,6 @@ impl<'a> Evidence<'a> {
                 i128::from(finding.total.blocks) * i128::from(each)
             })
             .sum();
-        // The C library keeps the stacks of some threads that are gone, and a
-        // record with each, for threads to come.
-        let keeps = keeps
-            + i128::from(self.late_threads) * i128::from(self.settings.ended_thread_keeps_bytes);
         let leaked: i128 = self
             .leaks
             .leaks
@@ -271,11 +269,6 @@ impl<'a> Evidence<'a> {
             .map(|f| i128::from(f.total.bytes))
             .sum();
         if keeps > 0 && leaked <= keeps {
-            let keeper = if self.handles.is_empty() {
-                "the stacks of threads that are gone"
-            } else {
-                "the lost handles"
-            };
             for finding in std::mem::take(&mut self.leaks.leaks) {
                 self.notes.push(Note {
                     class: Some(Class::Leak),
@@ -283,7 +276,7 @@ impl<'a> Evidence<'a> {
                     phase: Some(finding.phase),
                     amount: finding.total,
                     sentence: format!(
-                        "{}; small enough to be what {keeper} keep",
+                        "{}; small enough to be what the lost handles keep",
                         finding.sentence
                     ),
                 });
@@ -291,27 +284,30 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Whether a growth is no more than the C library keeps with the stacks of threads
-    /// that are gone, for ones to come: a block of one size for each of them at most.
-    fn are_records_of_threads(&self, row: &Row<'_>, total: Amount) -> bool {
-        let rounds = self.books.rounds.iter().skip(self.ledger.base);
-        let threads = |gauges: &Gauges| signed(gauges.threads);
-        let most = rounds
-            .filter_map(|round| round.gauges.as_ref().map(threads))
-            .max();
-        let waits = |probe: &&Probe| matches!(probe.kind, ProbeKind::Idle | ProbeKind::Drain);
-        let waits = self.books.probes.iter().filter(waits);
-        let left = waits
-            .filter_map(|probe| probe.after.as_ref().map(threads))
-            .min();
-        let (Some(most), Some(left)) = (most, left) else {
-            return false;
+    /// Blocks that the C library keeps with the stacks of threads that are gone are told
+    /// and are no leak.
+    fn explain_by_threads(&mut self) {
+        let found = std::mem::take(&mut self.leaks.leaks);
+        let records = |finding: &Finding| {
+            let rows = self.ledger.rows.iter().filter(|row| row.site.is_none());
+            rows.filter(|row| (row.layer, row.phase) == (finding.layer, finding.phase.as_str()))
+                .any(|row| self.are_records_of_threads(row))
         };
-        let at_most = signed(self.settings.ended_thread_keeps_bytes);
-        row.layer == Layer::NativeHeap
-            && (1..=most.saturating_sub(left)).contains(&total.blocks)
-            && total.bytes % total.blocks == 0
-            && (THREAD_RECORD..=at_most).contains(&(total.bytes / total.blocks))
+        let (kept, leaks) = found.into_iter().partition::<Vec<_>, _>(records);
+        self.leaks.leaks = leaks;
+        self.notes.extend(kept.into_iter().map(|finding| Note {
+            class: Some(Class::Leak),
+            layer: Some(finding.layer),
+            phase: Some(finding.phase),
+            amount: finding.total,
+            sentence: format!("{}; {KEPT_FOR_THREADS}", finding.sentence),
+        }));
+    }
+
+    /// Whether all that a series still has of the measured rounds is kept by the C
+    /// library with the stacks of threads that are gone, for ones to come.
+    fn are_records_of_threads(&self, row: &Row<'_>) -> bool {
+        self.threads.explain(row, self.ledger.base, self.settings)
     }
 
     /// Growth at round ends that goes with the items still waiting then.
@@ -375,16 +371,16 @@ impl<'a> Evidence<'a> {
                         words::size_u64(self.settings.floor_bytes_per_round)
                     ),
                 ),
-                Outcome::Unclear { total, .. } if self.are_records_of_threads(row, *total) => (
-                    None,
-                    *total,
-                    format!(
-                        "{} memory of phase {} grew by {}, which the C library keeps with the stacks of threads that are gone",
+                Outcome::Unclear { .. } if self.are_records_of_threads(row) => {
+                    let left: Amount = row.born.iter().copied().sum();
+                    let sentence = format!(
+                        "{} memory of phase {} grew by {}; {KEPT_FOR_THREADS}",
                         row.layer,
                         row.phase,
-                        leaks::amount(row.layer, *total)
-                    ),
-                ),
+                        leaks::amount(row.layer, left)
+                    );
+                    (None, left, sentence)
+                }
                 Outcome::Moved => (
                     None,
                     Amount::ZERO,
@@ -437,6 +433,9 @@ impl<'a> Evidence<'a> {
                 ),
             });
         }
+        if let Some(note) = self.others_on_the_card() {
+            self.notes.push(note);
+        }
         let health = &self.books.health;
         if health.crossed_releases > 0 {
             let blocks = i64::try_from(health.crossed_releases).unwrap_or(i64::MAX);
@@ -465,6 +464,33 @@ impl<'a> Evidence<'a> {
                 ),
             });
         }
+    }
+
+    /// Other processes on the cards, whose memory is in what the cards have in use.
+    fn others_on_the_card(&self) -> Option<Note> {
+        let others = |round: &RoundBook| Some(round.gauges?.card?.others);
+        let shared = self.books.rounds.iter().filter_map(|round| {
+            let others = others(round).filter(|others| *others > 0)?;
+            Some((round.round, others))
+        });
+        let (rounds, others): (Vec<u32>, Vec<u64>) = shared.unzip();
+        let most = others.iter().max()?;
+        let who = match most {
+            1 => "1 other process".to_owned(),
+            _ => format!("up to {} other processes", words::grouped(signed(*most))),
+        };
+        let round = if rounds.len() == 1 { "round" } else { "rounds" };
+        Some(Note {
+            class: None,
+            layer: Some(Layer::Device),
+            phase: None,
+            amount: Amount::ZERO,
+            sentence: format!(
+                "the card is shared: {who} computed on it after {round} {}; what the card has \
+                 in use is not the workload's alone",
+                words::rounds(&rounds),
+            ),
+        })
     }
 
     /// What the GPU's driver kept more of for itself, over the measured rounds.
@@ -756,7 +782,7 @@ impl<'a> Evidence<'a> {
             } = &row.outcome
                 && !(*slowing && self.replay_adds_nothing())
                 && !leaks::came_back(self.books, row, 0, *total)
-                && !self.are_records_of_threads(row, *total)
+                && !self.are_records_of_threads(row)
             {
                 let why = if *slowing {
                     "ever less, as a cache does that still fills"
@@ -987,9 +1013,8 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// What the C library keeps for a thread at least, in bytes (glibc: its table of
-/// thread-local storage, of 16 entries and more).
-const THREAD_RECORD: i64 = 256;
+const KEPT_FOR_THREADS: &str =
+    "that is what the C library keeps with the stacks of threads that are gone";
 
 /// Gauges that count as series of their own: private, file, shared and huge
 /// pages, swap, threads, file descriptors.

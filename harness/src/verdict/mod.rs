@@ -42,6 +42,7 @@ mod next;
 mod releases;
 mod resident;
 mod settings;
+mod threads;
 pub(crate) mod words;
 
 #[cfg(test)]

@@ -188,6 +188,7 @@ fn would_change(evidence: &Evidence<'_>, probe: ProbeKind) -> bool {
                 || unclear()
                 || !leaks.is_empty()
                 || !evidence.handles.is_empty()
+                || !evidence.unclear_handles.is_empty()
                 || may_come_back(evidence)
         }
         ProbeKind::Drain => matches!(&evidence.queue, Queue::Backlog(queue) if !queue.drained),

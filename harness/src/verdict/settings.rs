@@ -66,8 +66,8 @@ pub struct Settings {
     /// of it); more is a leak of its own, beside the handle's.
     pub handle_keeps_bytes: u64,
     /// The C library may keep so many bytes of heap for a thread that is gone,
-    /// with its stack, for one to come (glibc: 288, and there were more threads
-    /// between two readings than at any of them).
+    /// with its stack, for one to come (glibc: 288 in a small program, 16 more for each
+    /// library with thread-local storage).
     pub ended_thread_keeps_bytes: u64,
 }
 

@@ -3,8 +3,8 @@
 use super::simulated::{FOR_EVER, Program, trim};
 use super::*;
 use crate::books::{
-    Amount, Gauges, Health, Layer, LimitKind, MapKind, MapSeries, Probe, ProbeKind, QueueDesign,
-    QueueSample, Refusal, Settle, SiteSeries,
+    Amount, Card, Gauges, Health, Layer, LimitKind, MapKind, MapSeries, Probe, ProbeKind,
+    QueueDesign, QueueSample, Refusal, Series, Settle, SiteSeries, Survivors,
 };
 
 use Layer::{NativeHeap, RustHeap};
@@ -854,7 +854,7 @@ fn the_stacks_of_threads_that_end_late_are_no_leak_beside_their_backlog() {
     });
     let verdict = verdict(&books);
     assert_eq!(verdict.class, Class::Backlog, "{}", verdict.sentence);
-    let kept = "what the stacks of threads that are gone keep";
+    let kept = "what the C library keeps with the stacks of threads that are gone";
     let told = verdict
         .notes
         .iter()
@@ -1402,6 +1402,45 @@ fn objects_of_the_gpu_that_grow_are_a_handle_leak() {
 }
 
 #[test]
+fn other_processes_on_the_card_are_told_and_change_no_verdict() {
+    let of = |others: [u64; 6]| {
+        let mut program = Program::new(2, 6);
+        program.gauges = others
+            .map(|others| Gauges {
+                rss_anon: 2 << 20,
+                threads: 3,
+                fds: 5,
+                card: Some(Card {
+                    process: 526 << 20,
+                    used: (615 + 526 * (1 + others)) << 20,
+                    others,
+                }),
+                ..Gauges::default()
+            })
+            .to_vec();
+        let verdict = verdict(&program.books());
+        assert_eq!(verdict.class, Class::Clean, "{}", verdict.sentence);
+        let notes = verdict.notes.into_iter().map(|note| note.sentence);
+        notes.collect::<Vec<_>>()
+    };
+    assert_eq!(of([0; 6]), Vec::<String>::new());
+    let alone = "what the card has in use is not the workload's alone";
+    assert_eq!(
+        of([0, 0, 0, 1, 0, 0]),
+        [format!(
+            "the card is shared: 1 other process computed on it after round 4; {alone}"
+        )]
+    );
+    assert_eq!(
+        of([0, 1, 3, 1, 0, 1]),
+        [format!(
+            "the card is shared: up to 3 other processes computed on it after rounds 2 to 4 and \
+             6; {alone}"
+        )]
+    );
+}
+
+#[test]
 fn memory_of_the_card_does_not_make_up_for_pinned_memory() {
     let mut program = Program::new(2, 12);
     program.keeps(Layer::Pinned, "msm_g1", |_| (4096, 1));
@@ -1547,6 +1586,121 @@ fn records_of_threads_that_are_gone_are_no_growth_that_is_left_open() {
         let class = verdict(&books(bytes, left)).class;
         assert!(!class.passes(), "{bytes} bytes, {left} threads: {class}");
     }
+}
+
+/// Books of a program whose detached threads end after several rounds, as measured: what
+/// is alive of malloc's after each round and the threads then, and a record of 288 bytes
+/// left of each round from the second to this one.
+fn detached(warmup: u32, alive: &[(i64, i64)], threads: &[u64], last: u32) -> Books {
+    let rounds = threads.len() as u32;
+    let mut program = Program::new(warmup, rounds);
+    program.threads_created = (1..=u64::from(rounds)).map(|round| round + 2).collect();
+    let gauges = |threads| Gauges {
+        rss_anon: 60 << 20,
+        rss_peak: 80 << 20,
+        threads,
+        fds: 7,
+        ..Gauges::default()
+    };
+    program.gauges = threads.iter().map(|threads| gauges(*threads)).collect();
+    let mut books = program.books();
+    let series = |layer, live| Series {
+        layer,
+        phase: "unattributed".to_owned(),
+        live,
+    };
+    let native = alive.iter().map(|alive| Amount::new(alive.0, alive.1));
+    // What they hold comes back.
+    let held = threads.iter().map(|threads| *threads as i64 - 2);
+    let held = held.map(|threads| Amount::new(threads << 23, threads));
+    books.series = vec![
+        series(NativeHeap, native.collect()),
+        series(RustHeap, held.collect()),
+    ];
+    let left = |round, bytes, blocks| Survivors {
+        round,
+        layer: NativeHeap,
+        phase: "unattributed".to_owned(),
+        left: Amount::new(bytes, blocks),
+    };
+    books.survivors = vec![left(1, 368, 3)];
+    books
+        .survivors
+        .extend((2..=last).map(|round| left(round, 288, 1)));
+    let ends = books.series.iter().filter_map(|series| series.live.last());
+    let end = *threads.last().expect("a round");
+    books.probes = vec![Probe {
+        kind: ProbeKind::Idle,
+        seconds: 1.8,
+        live_before: ends.copied().sum(),
+        live_after: books.survivors.iter().map(|left| left.left).sum(),
+        before: Some(gauges(end)),
+        after: Some(gauges(2)),
+    }];
+    books
+}
+
+#[test]
+fn detached_threads_that_become_more_in_most_rounds_are_dwell() {
+    const ALIVE: [(i64, i64); 10] = [
+        (848, 9),
+        (1216, 12),
+        (1584, 15),
+        (1952, 18),
+        (2320, 21),
+        (2688, 24),
+        (3056, 27),
+        (3424, 30),
+        (3712, 31),
+        (3632, 29),
+    ];
+    let until = |rounds: usize, last: &[(i64, i64)]| [&ALIVE[..rounds], last].concat();
+    type Detached = (u32, Vec<(i64, i64)>, &'static [u64], u32);
+    let runs: [Detached; 7] = [
+        (0, until(6, &[(2976, 25); 2]), &[3, 4, 5, 6, 7, 8, 8, 8], 7),
+        (0, until(7, &[(3056, 27)]), &[3, 4, 5, 6, 7, 8, 9, 9], 7),
+        (0, until(7, &[(3344, 28)]), &[3, 4, 5, 6, 7, 8, 9, 9], 8),
+        (0, until(7, &[(2976, 25)]), &[3, 4, 5, 6, 7, 8, 9, 8], 7),
+        (1, until(9, &[]), &[3, 4, 5, 6, 7, 8, 9, 10, 10], 9),
+        (
+            1,
+            until(7, &[(3344, 28); 2]),
+            &[3, 4, 5, 6, 7, 8, 9, 9, 9],
+            9,
+        ),
+        (2, until(10, &[]), &[3, 4, 5, 6, 7, 8, 9, 10, 10, 9], 9),
+    ];
+    for (warmup, alive, threads, last) in runs {
+        let found = verdict(&detached(warmup, &alive, threads, last));
+        assert_eq!(found.class, Class::Dwell, "{threads:?}: {}", found.sentence);
+        let gone = |note: &Note| note.sentence.ends_with("were gone after idling");
+        assert!(found.notes.iter().any(gone), "{:?}", found.notes);
+    }
+}
+
+#[test]
+fn a_lost_block_is_a_leak_also_where_threads_come_and_go() {
+    let lost = |threads: &[u64], bytes: i64, blocks: i64| {
+        let rounds = threads.len();
+        let alive: Vec<_> = (0..rounds as i64)
+            .map(|round| (848 + bytes * round, 9 + blocks * round))
+            .collect();
+        let mut books = detached(0, &alive, threads, rounds as u32);
+        for of_round in books.survivors.iter_mut().filter(|of| of.round > 1) {
+            of_round.left = Amount::new(bytes, blocks);
+        }
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::Leak, "{bytes}: {}", found.sentence);
+    };
+    // As large as a record, where the threads become no more.
+    lost(&[9; 8], 288, 1);
+    // Beside the records: another block, or as large a one.
+    let rising = [3, 4, 5, 6, 7, 8, 9, 9];
+    lost(&rising, 288 + 24, 2);
+    lost(&rising, 288 + 300, 2);
+    lost(&rising, 2 * 288, 2);
+    // And instead of them.
+    lost(&rising, 24, 1);
 }
 
 #[test]

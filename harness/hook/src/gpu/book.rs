@@ -100,6 +100,8 @@ pub(super) struct Book {
     /// What graphs do with memory when they are launched, where it is anything.
     graphs: HashMap<u64, Recording>,
     executables: HashMap<u64, Recording>,
+    /// Whether anything ever came from a pool.
+    uses_pools: bool,
     /// Things that were born under a name that was taken: a release went unseen.
     pub replaced: u64,
     /// Releases of things that were never seen born.
@@ -119,6 +121,7 @@ impl Book {
         if number == 0 {
             return; // Of no bytes: the driver gives no address.
         }
+        self.uses_pools |= matches!(layer, HookLayer::DevicePool | HookLayer::Pools);
         let label = ledger.birth(layer, bytes);
         let entry = Entry {
             layer,
@@ -210,6 +213,13 @@ impl Book {
             }
             !goes
         });
+    }
+
+    /// The pools that the program made, if it uses any, its own or a device's. `None` too
+    /// while a stream is captured, when not every call is allowed.
+    pub fn pools(&self) -> Option<Vec<u64>> {
+        let names = self.live.keys().filter(|name| name.0 == Kind::Pool);
+        (self.uses_pools && self.capturing.is_empty()).then(|| names.map(|name| name.1).collect())
     }
 
     // ---- Primary contexts ------------------------------------------------------
@@ -526,6 +536,22 @@ mod tests {
         release(&mut book, &sums, name(3));
         assert_eq!(device(&sums), 0);
         assert_eq!(book.foreign, 0);
+    }
+
+    #[test]
+    fn pools_are_told_once_there_is_a_use_of_them_and_nothing_is_captured() {
+        let (mut book, sums) = (Book::default(), Sums::default());
+        book.born(&sums, (Kind::Memory, 0x100), HookLayer::Device, 64, 1);
+        assert_eq!(book.pools(), None);
+        book.born(&sums, (Kind::Memory, 0x200), HookLayer::DevicePool, 64, 0);
+        assert_eq!(book.pools(), Some(Vec::new()));
+        book.born(&sums, (Kind::Pool, 77), HookLayer::Pools, 0, 0);
+        assert_eq!(book.pools(), Some(vec![77]));
+        book.capture_begins(4);
+        assert_eq!(book.pools(), None);
+        book.capture_ends(4, 70);
+        release(&mut book, &sums, (Kind::Pool, 77));
+        assert_eq!(book.pools(), Some(Vec::new()));
     }
 
     #[test]

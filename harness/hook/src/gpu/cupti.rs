@@ -6,13 +6,14 @@ use std::mem::transmute;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use cudarc::cupti::sys::CUpti_CallbackData;
 
 use super::book::{Book, Entry, Kind, Ledger};
 use super::calls::{self, Made};
+use super::pools;
 use crate::context::as_meter;
 use crate::layout::HookLayer;
 use crate::ledger;
@@ -194,6 +195,9 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const 
             begin_call(calls);
         }
         let meter = as_meter();
+        if begins {
+            ask_pools_of_the_round_that_ended();
+        }
         // SAFETY: the parameters are those of this call, and when it has ended with
         // success it has filled in what it gives back.
         unsafe {
@@ -209,6 +213,36 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, id: u32, data: *const 
             end_call(calls);
         }
     });
+}
+
+/// At the first call of a round: what pools hold as the one before has left them.
+fn ask_pools_of_the_round_that_ended() {
+    static BEGUN: AtomicU32 = AtomicU32::new(0);
+    let Some(header) = ledger::header() else {
+        return;
+    };
+    let round = header.now.round.load(Ordering::Relaxed);
+    // Asking calls back here, and finds that it has been done.
+    if BEGUN.load(Ordering::Relaxed) != round && BEGUN.swap(round, Ordering::Relaxed) != round {
+        ask_pools(round.saturating_sub(1));
+    }
+}
+
+/// Asks the driver what its pools hold, as round `after` has left them, and keeps the
+/// answer in the ledger. Does nothing where nothing comes from pools.
+pub fn ask_pools(after: u32) {
+    let Some(header) = ledger::header() else {
+        return;
+    };
+    let _meter = as_meter();
+    let pools = { book().pools() };
+    if let Some(held) = pools.and_then(|pools| pools::held(&pools)) {
+        let gpu = &header.gpu;
+        gpu.pools_reserved.store(held.reserved, Ordering::Relaxed);
+        gpu.pools_used.store(held.used, Ordering::Relaxed);
+        gpu.pools_asked
+            .store(after.saturating_add(1), Ordering::Release);
+    }
 }
 
 /// Blocks of malloc's are the driver's from here to [`end_call`].

@@ -33,5 +33,6 @@
 mod book;
 mod calls;
 mod cupti;
+mod pools;
 
-pub use cupti::{attach, find};
+pub use cupti::{ask_pools, attach, find};

@@ -374,27 +374,55 @@ echo "runs in $TIDEGATE_RUNS"
 
 
 class Gpu(Case):
-    def gpu(self, *words):
-        # Where there is a GPU, what is on the path here does not see it.
-        (self.folder / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
-        (self.folder / "nvidia-smi").chmod(0o755)
-        environment = os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}"}
-        return subprocess.run([CI / "gpu", *words], env=environment, capture_output=True, text=True)
+    """ci/gpu in a repository that holds nothing else, with a card and suites that only say so."""
+
+    def setUp(self):
+        super().setUp()
+        self.suite = self.folder / "suite"
+        self.program("ci/gpu", (CI / "gpu").read_text())
+        self.program("nvidia-smi", "#!/bin/sh\necho GPU 0\n")
+        self.program(
+            "suite/cargo-nextest",
+            "#!/bin/sh\nmkdir -p target/nextest/ci\necho junit >target/nextest/ci/junit.xml\n"
+            'mkdir -p "$TIDEGATE_RUNS"; cd / && ls "$TIDEGATE_RUNS" && exit "${SUITES_END_WITH:-0}"\n',
+        )
+        self.program("suite/corpus-matrix", "#!/bin/sh\necho judged\n")
+
+    def program(self, name, text):
+        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
+
+    def gpu(self, *words, **environment):
+        environment = os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}"} | environment
+        return subprocess.run([self.folder / "ci/gpu", *words], env=environment, capture_output=True, text=True)
 
     def test_without_a_gpu_nothing_is_run_and_nothing_passes(self):
-        done = self.gpu("run", self.folder / "suite")
+        self.program("nvidia-smi", "#!/bin/sh\nexit 9\n")
+        done = self.gpu("run", self.suite)
         self.assertEqual(done.returncode, 5)
         self.assertIn("not run: no GPU", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_results_and_runs_are_left_where_the_summary_looks(self):
+        done = self.gpu("run", self.suite, TIDEGATE_GPU_OUT="out")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        left = sorted(path.name for path in (self.folder / "out").iterdir())
+        self.assertEqual(left, ["foreign.log", "junit.xml", "runs", "scenario.log", "suites.log"])
+
+    def test_suites_that_fail_fail_whatever_the_corpus_says(self):
+        self.assertEqual(self.gpu("run", self.suite, SUITES_END_WITH="100").returncode, 3)
+
+    def test_suites_that_never_started_do_not_pass_with_an_earlier_result(self):
+        self.gpu("run", self.suite)
+        self.program("suite/cargo-nextest", "#!/bin/sh\nexit 0\n")
+        self.assertNotEqual(self.gpu("run", self.suite).returncode, 0)
 
     def test_programs_stay_programs_on_their_way_to_the_gpu(self):
-        suite = self.folder / "suite"
-        suite.mkdir()
-        (suite / "program").write_text("#!/bin/sh\n")
-        (suite / "program").chmod(0o755)
-        self.assertEqual(self.gpu("pack", suite).returncode, 0)
-        (suite / "program").unlink()
-        self.assertEqual(self.gpu("unpack", suite).returncode, 0)
-        self.assertTrue(os.access(suite / "program", os.X_OK))
+        self.assertEqual(self.gpu("pack", self.suite).returncode, 0)
+        (self.suite / "cargo-nextest").unlink()
+        self.assertEqual(self.gpu("unpack", self.suite).returncode, 0)
+        self.assertTrue(os.access(self.suite / "cargo-nextest", os.X_OK))
 
 
 class Checked(unittest.TestCase):

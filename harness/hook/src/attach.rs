@@ -145,6 +145,8 @@ fn attach() -> bool {
     if !ledger::watch_threads() {
         return false;
     }
+    #[cfg(feature = "gpu")]
+    crate::gpu::threads::prepare();
     // SAFETY: plain calls of the C library with valid arguments: the page is all
     // of `STATE` and nothing else. Where the kernel cannot wipe it, the handler
     // does; where the handler cannot be had either, a fork goes unnoticed.

@@ -81,6 +81,9 @@ impl Mode {
     const PLAIN: Self = Self(0);
     /// In the ledger's code, and no layer was set.
     const BUSY: Self = Self(1);
+    /// On a thread where it depends on who asks for a block.
+    #[cfg(feature = "gpu")]
+    const ASKS: Self = Self(2);
 
     const fn is_busy(self) -> bool {
         self.0 & Self::BUSY.0 != 0
@@ -264,10 +267,31 @@ pub(crate) fn slow_birth(layer: HookLayer, block: *mut u8, size: usize) -> u32 {
     let thread = this_thread();
     thread.last.set(block);
     let layer = match thread.mode.get().layer() {
-        HookLayer::Native => layer,
+        HookLayer::Native => of_driver(thread, layer),
         set => set,
     };
     birth(thread, layer, size)
+}
+
+/// The layer of a block that is born as `layer`, which may be the GPU's driver's on a
+/// thread of its own.
+#[inline]
+fn of_driver(_thread: &Thread, layer: HookLayer) -> HookLayer {
+    #[cfg(feature = "gpu")]
+    if _thread.mode.get() == Mode::ASKS
+        && layer == HookLayer::Native
+        && crate::gpu::threads::is_asked_by_driver()
+    {
+        return HookLayer::Driver;
+    }
+    layer
+}
+
+/// From here to the end of the calling thread, blocks that the GPU's driver asks for are its.
+#[cfg(feature = "gpu")]
+pub(crate) fn ask_who_allocates() {
+    let mode = &this_thread().mode;
+    mode.set(Mode(mode.get().0 | Mode::ASKS.0));
 }
 
 /// Books that a block was given to another allocator than the one that made it.

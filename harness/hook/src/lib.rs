@@ -95,4 +95,4 @@ pub use reader::{
     Account, Cell, Counters, Ended, GpuFailure, GpuPools, GpuState, Ledger, MeteredProcess,
     Refusal, Snapshot, UNATTRIBUTED,
 };
-pub use sites::{DEPTH, LoadedObject, SOURCE_FOLDER, Sites, Stack, StackFrame};
+pub use sites::{DEPTH, DRIVER_OBJECTS, LoadedObject, SOURCE_FOLDER, Sites, Stack, StackFrame};

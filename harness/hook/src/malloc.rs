@@ -360,6 +360,26 @@ pub unsafe extern "C" fn posix_memalign(
     }
 }
 
+/// Whether a function that begins here is the one that others call, or stands on
+/// the stack in its place.
+#[cfg(feature = "gpu")]
+pub(crate) fn is_entry(start: usize) -> bool {
+    [
+        malloc as *const () as usize,
+        calloc as *const () as usize,
+        realloc as *const () as usize,
+        reallocarray as *const () as usize,
+        memalign as *const () as usize,
+        aligned_alloc as *const () as usize,
+        posix_memalign as *const () as usize,
+        valloc as *const () as usize,
+        pvalloc as *const () as usize,
+        slow_malloc as *const () as usize,
+        slow_enter as *const () as usize,
+    ]
+    .contains(&start)
+}
+
 fn page_size() -> usize {
     // SAFETY: sysconf has no preconditions; x86-64 has no other answer to fall back on.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)

@@ -27,6 +27,16 @@ use crate::unwind::{self, LinkMap, Object, Step};
 /// there are the meter's.
 pub const SOURCE_FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
+/// Objects of NVIDIA's driver and of the CUDA runtime, by the beginning of their names.
+pub const DRIVER_OBJECTS: [&str; 6] = [
+    "libcuda.so",
+    "libcudart.so",
+    "libcupti.so",
+    "libnvidia-",
+    "libnvrtc",
+    "libnvJitLink",
+];
+
 /// Frames of a stack that are kept, from the innermost.
 pub const DEPTH: usize = 64;
 /// Buckets of the index of sites; a power of two.

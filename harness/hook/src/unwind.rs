@@ -321,10 +321,23 @@ const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RETURN_ADDRESS: Register = Register(16);
 
-/// What the object's tables say about an address, if a [`Rule`] can say it too.
+/// Where the function begins that an address lies in, if the object's tables say so.
+#[cfg(feature = "gpu")]
 #[cold]
-#[inline(never)]
-fn derive(address: usize, object: &Object) -> Option<Rule> {
+pub(crate) fn function_at(address: usize, object: &Object) -> Option<usize> {
+    let (entry, ..) = entry_at(address, object)?;
+    usize::try_from(entry.initial_address()).ok()
+}
+
+/// What an object's tables have on the function that an address lies in.
+type Entry = (
+    gimli::FrameDescriptionEntry<Reader>,
+    EhFrame<Reader>,
+    BaseAddresses,
+);
+
+/// Finds it.
+fn entry_at(address: usize, object: &Object) -> Option<Entry> {
     // SAFETY: the object stays loaded while a frame of this thread is in it, and
     // its tables lie within its mapping. They are its linker's; gimli checks what
     // it reads against the slices' ends.
@@ -355,6 +368,14 @@ fn derive(address: usize, object: &Object) -> Option<Rule> {
             },
         )
         .ok()?;
+    Some((entry, frames, bases))
+}
+
+/// What the object's tables say about an address, if a [`Rule`] can say it too.
+#[cold]
+#[inline(never)]
+fn derive(address: usize, object: &Object) -> Option<Rule> {
+    let (entry, frames, bases) = entry_at(address, object)?;
     if entry.is_signal_trampoline() {
         return Rule::new(Rule::SIGNAL, 0, 0, 0);
     }

@@ -7,17 +7,9 @@
 //! where no other code is in the stack; memory that they take on the application's
 //! call is the application's.
 
-use super::frames::{Frame, FrameKind, of_workload};
+use tidegate_hook::DRIVER_OBJECTS;
 
-/// Objects of NVIDIA's driver and of the CUDA runtime, by the beginning of their names.
-const DRIVER: [&str; 6] = [
-    "libcuda.so",
-    "libcudart.so",
-    "libcupti.so",
-    "libnvidia-",
-    "libnvrtc",
-    "libnvJitLink",
-];
+use super::frames::{Frame, FrameKind, of_workload};
 
 /// The C library's own objects, whose frames are at the outer end of every thread.
 const C_LIBRARY: [&str; 3] = ["libc.so", "ld-linux", "libpthread.so"];
@@ -34,7 +26,7 @@ pub(super) fn runtime(stack: &[Frame], cut: bool) -> Option<String> {
         .filter(|frame| !matches!(frame.kind, FrameKind::Plumbing | FrameKind::Std));
     let first = telling.clone().next();
     if let Some(first) = first
-        && begins(&first.object, &DRIVER)
+        && begins(&first.object, &DRIVER_OBJECTS)
     {
         return Some("driver".to_owned());
     }

@@ -14,8 +14,8 @@
 //! - A release is booked when it has succeeded. One that was refused stays a
 //!   survivor, and [how it was refused](crate::Refusal) is kept.
 //! - Destroying a context releases what was made in it.
-//! - Blocks that the driver takes from malloc within a call are the
-//!   [driver's](crate::HookLayer::Driver).
+//! - Blocks that the driver takes from malloc within a call, or on a thread of its own, are
+//!   the [driver's](crate::HookLayer::Driver).
 //!
 //! # Limits
 //!
@@ -34,5 +34,6 @@ mod book;
 mod calls;
 mod cupti;
 mod pools;
+pub(crate) mod threads;
 
 pub use cupti::{ask_pools, attach, find};

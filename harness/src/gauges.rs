@@ -109,7 +109,7 @@ impl Tree {
 /// sampler's clock, without the ledger's own pages. `None` if they cannot be read.
 pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
     let mut tree = Tree::of(root);
-    tree.rescan(|| ledger.running());
+    tree.rescan(|| in_background(ledger));
     let gauges = tree.read()?;
     let rss_shmem = gauges.rss_shmem.saturating_sub(ledger.own_bytes());
     Some(Gauges {
@@ -117,6 +117,21 @@ pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
         card: crate::card::now(|pid| tree.contains(pid)),
         ..gauges
     })
+}
+
+/// The processes that go on in the background: those that write to the ledger, and those
+/// that hold it and have become this process's children when their parents ended.
+pub(crate) fn in_background(ledger: &Ledger) -> Vec<u32> {
+    let mut found = ledger.running();
+    let tasks = Process::myself().and_then(|myself| myself.tasks());
+    for task in tasks.into_iter().flatten().flatten() {
+        for child in task.children().into_iter().flatten() {
+            if !found.contains(&child) && ledger.is_held_by(child) {
+                found.push(child);
+            }
+        }
+    }
+    found
 }
 
 /// Whether a process is on its way out: it has given up its memory, and with a card

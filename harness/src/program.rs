@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::SeekFrom;
-use rustix::process::{Pid, Signal, WaitIdOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use tidegate_hook::{Ledger, NVTX_VARIABLE, Snapshot};
 
 use crate::books::{Ending, QueueDesign, Settle};
@@ -20,11 +20,11 @@ use crate::collect::{Collector, EndedRound, read_books};
 use crate::error::{Error, failed_to};
 use crate::explain::{self, Again, Explain, Request, Second};
 use crate::folder::RunFolder;
-use crate::gauges::{gauges_now, is_ending};
+use crate::gauges::{gauges_now, in_background, is_ending};
 use crate::launch::{Launch, Outcome, Progress, Running, Workload};
 use crate::rounds::{Listeners, Rounds, To};
 use crate::run::Run;
-use crate::sampler::{Sampler, kill_group};
+use crate::sampler::{Sampler, kill_group, signal, signal_group};
 use crate::scenario::{Plan, Scenario};
 use crate::suppressions::Suppressions;
 use crate::verdict::{Settings, judge};
@@ -366,7 +366,7 @@ struct Watch<'a> {
 /// Processes that go on when the first one has ended.
 #[derive(Default)]
 struct Background {
-    /// Those that were ever seen.
+    /// Those that were seen and have not been waited for.
     seen: Vec<u32>,
     /// How the last of them ended that this process could wait for.
     exit: Option<ExitStatus>,
@@ -421,14 +421,19 @@ impl Watch<'_> {
 
     /// Asks all processes to end, as a service manager does: the group, and whoever left it.
     fn tell_to_end(&self) {
+        let group = Pid::from_raw(self.child.pid());
         signal_group(self.child.pid(), Signal::TERM);
-        for pid in self.ledger.running() {
-            signal(pid, Signal::TERM);
+        for pid in self.ledger.holders() {
+            // Once to each: asked twice, some do not clean up.
+            let of = Pid::from_raw(pid as i32).map(|pid| rustix::process::getpgid(Some(pid)));
+            if of != group.map(Ok) {
+                signal(pid, Signal::TERM);
+            }
         }
     }
 
     fn kill(&self) {
-        for pid in self.ledger.running() {
+        for pid in self.ledger.holders() {
             signal(pid, Signal::KILL);
         }
         kill_group(self.child.pid());
@@ -437,19 +442,21 @@ impl Watch<'_> {
     /// Waits for the end of all processes, and returns how the one that counts ended.
     fn end(&mut self) -> io::Result<ExitStatus> {
         let first = self.child.end()?;
-        // Neither the group's end nor a signal to it has reached these.
-        let patience = Instant::now();
-        while !self.ledger.running().is_empty() && patience.elapsed() < LEAVE_WITHIN {
-            if self.in_background.is_none() {
+        let Some(mut background) = self.in_background.take() else {
+            self.kill(); // What has left the group.
+            return Ok(first);
+        };
+        let begun = Instant::now();
+        loop {
+            let running = in_background(self.ledger);
+            // One that is on its way out has no memory any more, and no status yet.
+            let known = background.wait();
+            if (running.is_empty() && known) || begun.elapsed() >= LEAVE_WITHIN {
                 break;
             }
             std::thread::sleep(LOOK);
         }
         self.kill();
-        let Some(mut background) = self.in_background.take() else {
-            return Ok(first);
-        };
-        background.wait();
         if background.exit.is_none() {
             let what = "how the program ended that had put itself into the background";
             self.collector.unreadable.insert(what.to_owned());
@@ -468,7 +475,7 @@ impl Watch<'_> {
         if !goes_on {
             return Ok(true);
         }
-        let running = self.ledger.running();
+        let running = in_background(self.ledger);
         if self.in_background.is_none() && running.is_empty() {
             return Ok(true);
         }
@@ -545,35 +552,28 @@ impl Watch<'_> {
 }
 
 impl Background {
-    /// Waits for those that have ended, where they have become this process's children.
-    fn wait(&mut self) {
-        for pid in &self.seen {
+    /// Waits for those that have ended, and returns whether those are all that can be waited for.
+    fn wait(&mut self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let exit = &mut self.exit;
+        self.seen.retain(|pid| {
             let Some(pid) = Pid::from_raw(*pid as i32) else {
-                continue;
+                return false;
             };
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-            let found = rustix::process::waitid(rustix::process::WaitId::Pid(pid), options);
-            // An error means that it is somebody else's child.
-            if let Ok(Some(status)) = found {
-                let raw = match (status.terminating_signal(), status.exit_status()) {
-                    (Some(signal), _) => signal,
-                    (None, code) => code.unwrap_or_default() << 8,
-                };
-                self.exit = Some(ExitStatus::from_raw(raw));
+            match rustix::process::waitid(WaitId::Pid(pid), options) {
+                Ok(None) => true,
+                Ok(Some(status)) => {
+                    let raw = match (status.terminating_signal(), status.exit_status()) {
+                        (Some(signal), _) => signal,
+                        (None, code) => code.unwrap_or_default() << 8,
+                    };
+                    *exit = Some(ExitStatus::from_raw(raw));
+                    false
+                }
+                // It is somebody else's child.
+                Err(_) => false,
             }
-        }
-    }
-}
-
-fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // Gone already is as good.
-        let _ = rustix::process::kill_process(pid, signal);
-    }
-}
-
-fn signal_group(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        let _ = rustix::process::kill_process_group(pid, signal);
+        });
+        self.seen.is_empty()
     }
 }

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_hook::{HookLayer, Ledger};
 
 use crate::books::{Gauges, QueueSample};
 use crate::card;
-use crate::gauges::Tree;
+use crate::gauges::{Tree, in_background};
 use crate::reconcile::FirstContext;
 
 /// Name of the samples' file in a run folder: one JSON object a line.
@@ -161,7 +162,7 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
     let mut due = job.start;
     while !shared.stop.load(Ordering::Acquire) {
         if found.taken.is_multiple_of(RESCAN) {
-            tree.rescan(|| job.ledger.running());
+            tree.rescan(|| in_background(&job.ledger));
         }
         let now = Instant::now();
         let gauges = tree.read().map(|gauges| Gauges {
@@ -209,6 +210,9 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
                 if job.watchdog_limit.is_some_and(|limit| in_use > limit) {
                     found.killed_over_limit = true;
                     kill_group(job.pid);
+                    for pid in job.ledger.holders() {
+                        signal(pid, Signal::KILL);
+                    }
                 }
             }
             None => unreadable += 1,
@@ -263,8 +267,20 @@ fn write(file: &mut File, sample: &Sample) -> io::Result<()> {
 
 /// Kills the process group that the workload leads.
 pub(crate) fn kill_group(pid: i32) {
-    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-        // Gone already is as good as killed.
-        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+    signal_group(pid, Signal::KILL);
+}
+
+/// Sends a signal to the process group that the workload leads.
+pub(crate) fn signal_group(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // Gone already is as good.
+        let _ = rustix::process::kill_process_group(pid, signal);
+    }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, signal);
     }
 }

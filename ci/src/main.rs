@@ -5,11 +5,15 @@
 //! crashed.
 #![deny(unsafe_code)]
 
+mod ab;
 mod doctor;
 mod explain;
+mod fresh;
+mod merge;
 mod replay;
 mod run;
 mod signals;
+mod sweep;
 mod watch;
 mod workload;
 
@@ -34,6 +38,9 @@ enum Command {
     Watch(watch::Arguments),
     Explain(explain::Arguments),
     Replay(replay::Arguments),
+    Ab(ab::Arguments),
+    Sweep(sweep::Arguments),
+    Merge(merge::Arguments),
     Doctor(doctor::Arguments),
 }
 
@@ -73,6 +80,9 @@ fn main() -> ExitCode {
         Command::Watch(arguments) => watch::watch(&arguments),
         Command::Replay(arguments) => replay::replay(&arguments),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Ab(arguments) => ab::ab(arguments),
+        Command::Sweep(arguments) => sweep::sweep(arguments),
+        Command::Merge(arguments) => merge::merge(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
     };
     match done {

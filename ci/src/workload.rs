@@ -111,11 +111,21 @@ impl Options {
             .rounds(self.rounds)
             .end_after(self.for_time)
             .end_when(crate::signals::asked_to_end()?)
-            .memory_limit(self.limit.map(|limit| limit.as_u64()))
+            .memory_limit(self.limit_bytes())
             .hang_after(self.hang_after)
             .queue(queue)
             .sample_every(self.sample_every)
             .suppressions(self.read_suppressions()?))
+    }
+
+    /// Rounds before the measured ones.
+    pub(crate) fn warmup(&self) -> u32 {
+        self.warmup
+    }
+
+    /// The memory limit in bytes.
+    pub(crate) fn limit_bytes(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.as_u64())
     }
 
     /// Reads the suppressions before anything is run, for a mistake in them is the user's.

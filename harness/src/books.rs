@@ -284,6 +284,10 @@ pub struct Books {
     /// What the driver last said of the pools of the card's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<PoolReading>,
+    /// Highest live bytes (all heap layers) until the last round had settled, in whichever
+    /// round, within [`Health::peak_error_bytes`]; `None` in runs of before it was kept.
+    #[serde(default)]
+    pub peak_bytes: Option<u64>,
 }
 
 /// A part of a series that is not judged.

@@ -228,6 +228,7 @@ impl Collector {
                 reserved: pools.reserved,
                 used: pools.used,
             }),
+            peak_bytes: Some(snapshot.peak.max(0) as u64),
             health: self.health(snapshot, found),
             ..Books::default()
         }

@@ -58,6 +58,7 @@ impl<'a> Launch<'a> {
             ledger: Arc::new(ledger),
             cgroup: plan
                 .limit_bytes
+                .filter(|_| !plan.limit_by_samples)
                 .and_then(|limit| Cgroup::with_limit(limit).ok()),
             kernel_kills: limit::kernel_kills(),
         })

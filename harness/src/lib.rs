@@ -55,6 +55,7 @@ mod aside;
 pub mod books;
 mod card;
 mod collect;
+pub mod compare;
 mod control;
 pub mod doctor;
 mod error;

@@ -156,6 +156,15 @@ impl Program {
         self
     }
 
+    /// Has the samples enforce the memory limit, also where a memory cgroup could. A cgroup
+    /// counts the kernel's memory for the program too (stacks, page tables, cached files), so
+    /// that a limit set by what samples showed is another one there.
+    #[must_use]
+    pub fn limit_by_samples(mut self) -> Self {
+        self.plan.limit_by_samples = true;
+        self
+    }
+
     /// Without progress for so long, the program hangs and is killed.
     #[must_use]
     pub fn hang_after(mut self, idle: Duration) -> Self {

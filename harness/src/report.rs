@@ -64,21 +64,21 @@ pub(crate) fn terminal(run: &Run) -> String {
     out
 }
 
-fn paragraph(out: &mut String, indent: &str, text: &str) {
+pub(crate) fn paragraph(out: &mut String, indent: &str, text: &str) {
     let options = textwrap::Options::new(WIDTH)
         .initial_indent(indent)
         .subsequent_indent(indent);
     let _ = writeln!(out, "{}", textwrap::fill(text, options));
 }
 
-fn bullet(out: &mut String, text: &str) {
+pub(crate) fn bullet(out: &mut String, text: &str) {
     let options = textwrap::Options::new(WIDTH)
         .initial_indent("  - ")
         .subsequent_indent("    ");
     let _ = writeln!(out, "{}", textwrap::fill(text, options));
 }
 
-fn table(out: &mut String, table: &Table) {
+pub(crate) fn table(out: &mut String, table: &Table) {
     if table.row_count() > 0 {
         out.push('\n');
         for line in table.lines() {
@@ -344,6 +344,7 @@ fn footer(run: &Run) -> String {
         let by = match kind {
             LimitKind::CgroupV1 => "a memory cgroup (v1)",
             LimitKind::CgroupV2 => "a memory cgroup (v2)",
+            LimitKind::Watchdog if run.plan.limit_by_samples => "the sampler, as was asked",
             LimitKind::Watchdog => "the sampler, for want of a memory cgroup",
         };
         let _ = write!(text, "; limit {} kept by {by}", size_u64(limit));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidegate_hook::{HookLayer, Ledger};
+use tidegate_hook::{Cell, HookLayer, Ledger};
 
 use crate::books::{Gauges, QueueSample};
 use crate::card;
@@ -34,6 +34,9 @@ pub struct Sample {
     pub round: u32,
     /// Live bytes of all heap layers, within the peaks' error bound.
     pub live: i64,
+    /// Live bytes of the card's layers.
+    #[serde(default)]
+    pub card_live: i64,
     /// The process tree's gauges, or nothing if they could not be read.
     pub gauges: Option<Gauges>,
     /// Items handed over so far.
@@ -175,18 +178,20 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
             found.first_context = first_context(&job.ledger, &tree);
         }
         let (produced, consumed) = job.ledger.queue();
+        let cells = job.ledger.cells();
         let sample = Sample {
             n: found.taken,
             t: now.duration_since(job.start).as_secs_f64(),
             round: shared.round.load(Ordering::Relaxed),
             live: job.ledger.live(),
+            card_live: on_the_card(&cells),
             gauges,
             produced,
             consumed,
         };
         let passed = now.duration_since(before).as_secs_f64();
         before = now;
-        for cell in job.ledger.cells() {
+        for cell in cells {
             *found
                 .byte_seconds
                 .entry((cell.phase, cell.layer))
@@ -256,6 +261,17 @@ fn first_context(ledger: &Ledger, tree: &Tree) -> Option<FirstContext> {
         card: card.process,
         ledger: before.1,
     })
+}
+
+/// Live bytes of the card's memory.
+fn on_the_card(cells: &[Cell]) -> i64 {
+    let is_there = |cell: &&Cell| {
+        matches!(
+            cell.layer,
+            HookLayer::Device | HookLayer::DevicePool | HookLayer::Managed
+        )
+    };
+    cells.iter().filter(is_there).map(|cell| cell.live).sum()
 }
 
 /// One line, in one write, so that a reader sees it whole or knows that it is not.

@@ -79,6 +79,9 @@ pub struct Plan {
     pub patience_ms: u64,
     /// The memory limit in bytes.
     pub limit_bytes: Option<u64>,
+    /// Whether the samples enforce the limit, also where a memory cgroup could.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limit_by_samples: bool,
     /// Time between samples, in milliseconds.
     pub sample_ms: u64,
     /// Without progress for so long, the workload hangs; in milliseconds.
@@ -122,6 +125,7 @@ impl Scenario {
             settle_ms: 2_000,
             patience_ms: 1_500,
             limit_bytes: None,
+            limit_by_samples: false,
             sample_ms: 10,
             hang_ms: 120_000,
             round_ms: None,

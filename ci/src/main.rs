@@ -6,13 +6,18 @@
 #![deny(unsafe_code)]
 
 mod ab;
+mod bless;
+mod diff;
 mod doctor;
 mod explain;
 mod fresh;
+mod gate;
 mod merge;
+mod project;
 mod replay;
 mod run;
 mod signals;
+mod store;
 mod sweep;
 mod watch;
 mod workload;
@@ -42,6 +47,9 @@ enum Command {
     Sweep(sweep::Arguments),
     Merge(merge::Arguments),
     Doctor(doctor::Arguments),
+    Diff(diff::Arguments),
+    Gate(gate::Arguments),
+    Bless(bless::Arguments),
 }
 
 /// Why a command did not come to a verdict.
@@ -84,6 +92,9 @@ fn main() -> ExitCode {
         Command::Sweep(arguments) => sweep::sweep(arguments),
         Command::Merge(arguments) => merge::merge(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Diff(arguments) => diff::diff(&arguments),
+        Command::Gate(arguments) => gate::gate(&arguments),
+        Command::Bless(arguments) => bless::bless(&arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

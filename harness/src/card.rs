@@ -5,7 +5,7 @@ use crate::books::Card;
 use crate::doctor::{Check, State};
 
 #[cfg(feature = "gpu")]
-pub(crate) use with_library::{examine, now};
+pub(crate) use with_library::{examine, names, now};
 
 #[cfg(feature = "gpu")]
 mod with_library {
@@ -45,6 +45,17 @@ mod with_library {
             }
         }
         Ok(Some(sum))
+    }
+
+    /// The cards' names and their driver's version, as far as they can be read.
+    pub(crate) fn names() -> (Vec<String>, String) {
+        let Ok(nvml) = library() else {
+            return (Vec::new(), String::new());
+        };
+        let count = nvml.device_count().unwrap_or(0);
+        let name = |index| nvml.device_by_index(index)?.name();
+        let names = (0..count).filter_map(|index| name(index).ok()).collect();
+        (names, nvml.sys_driver_version().unwrap_or_default())
     }
 
     /// What the library says of this machine.
@@ -101,6 +112,11 @@ mod with_library {
 #[cfg(not(feature = "gpu"))]
 pub(crate) fn now(_is_ours: impl Fn(i32) -> bool) -> Option<Card> {
     None
+}
+
+#[cfg(not(feature = "gpu"))]
+pub(crate) fn names() -> (Vec<String>, String) {
+    (Vec::new(), String::new())
 }
 
 #[cfg(not(feature = "gpu"))]

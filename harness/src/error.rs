@@ -48,6 +48,28 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file holds something that is not understood.
+    #[error("{}:{line}:{column}: {problem}", file.display())]
+    BadFile {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The byte within the line, from 1.
+        column: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// Two things cannot be compared.
+    #[error("cannot compare {one} with {other}: {problem}")]
+    NotComparable {
+        /// The one.
+        one: String,
+        /// The other.
+        other: String,
+        /// Why not, and what can be.
+        problem: String,
+    },
     /// A plan that cannot be followed.
     #[error("{problem}")]
     BadPlan {

@@ -114,7 +114,8 @@ fn runs_folder() -> PathBuf {
     }
 }
 
-fn as_file_name(name: &str) -> String {
+/// A name without what a file's name should not hold.
+pub(crate) fn as_file_name(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '-' {
             c

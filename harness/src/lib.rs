@@ -52,21 +52,26 @@
 #![deny(unsafe_code)]
 
 mod aside;
+pub mod baseline;
 pub mod books;
 mod card;
 mod collect;
 pub mod compare;
 mod control;
+pub mod diff;
 pub mod doctor;
 mod error;
 pub mod explain;
 mod folder;
+pub mod gate;
 mod gauges;
 mod launch;
 mod limit;
 mod machine;
 mod maps;
 mod phase;
+pub mod policy;
+pub mod profile;
 mod program;
 pub mod reconcile;
 mod report;
@@ -81,11 +86,19 @@ mod sys;
 pub mod verdict;
 mod watch;
 
+/// Whether a machine runs this: the environment has `CI`, and not as `false`. Nothing that is
+/// kept in a project is written then.
+pub fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false")
+}
+
 pub use aside::{CameTo, Residue, SetAside, SuppressionUse};
 pub use error::Error;
 pub use explain::{Explain, Explanation};
-pub use machine::Machine;
+pub use machine::{Fingerprint, Machine};
 pub use phase::{Guard, PhaseLayer, Place, item, phase};
+pub use policy::Policy;
+pub use profile::Profile;
 pub use program::Program;
 pub use rounds::Rounds;
 pub use run::{RUN_FILE, RUN_SCHEMA, Run, run_schema};

@@ -121,6 +121,36 @@ impl Suppressions {
         })
     }
 
+    /// One rule that stands in another file: `leak` is what follows `leak:`.
+    ///
+    /// # Errors
+    /// In words, if it is none.
+    pub(crate) fn of_one(
+        file: impl Into<PathBuf>,
+        line: usize,
+        leak: &str,
+        reason: String,
+        until: Day,
+        layer: Option<Layer>,
+        phase: Option<String>,
+    ) -> Result<Self, String> {
+        if reason.trim().is_empty() {
+            return Err("the reason is empty".to_owned());
+        }
+        let above = Above {
+            line: None,
+            reason: Some(reason),
+            until: Some(until),
+            layer,
+            phase,
+        };
+        Ok(Self {
+            file: file.into(),
+            rules: vec![rule(line, &format!("leak:{leak}"), above)?],
+            today: None,
+        })
+    }
+
     /// Takes this day for today, where it is asked whether a rule has expired. Unless
     /// set, it is the day on which the run ended.
     #[must_use]

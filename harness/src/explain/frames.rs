@@ -44,6 +44,9 @@ pub enum FrameKind {
     Harness,
 }
 
+/// What names of the standard library begin with.
+pub(super) const STD: [&str; 4] = ["std::", "core::", "alloc::", "test::"];
+
 /// What whose-ness is read from.
 pub(super) struct Clue<'a> {
     pub function: &'a str,
@@ -59,7 +62,7 @@ pub(super) fn kind_of(clue: &Clue<'_>) -> FrameKind {
     if is_under(file, env!("CARGO_MANIFEST_DIR")) || starts_in(clue.function, &["tidegate::"]) {
         return FrameKind::Harness;
     }
-    let names_std = starts_in(clue.function, &["std::", "core::", "alloc::", "test::"]);
+    let names_std = starts_in(clue.function, &STD);
     let in_std = file.contains("/rustc/") && file.contains("/library/")
         || file.contains("/rustlib/src/rust/library/")
         || file.contains("/include/c++/")
@@ -84,7 +87,7 @@ fn is_under(file: &str, folder: &str) -> bool {
 }
 
 /// Whether a demangled name begins with one of these, also as `<std::…`.
-fn starts_in(function: &str, roots: &[&str]) -> bool {
+pub(super) fn starts_in(function: &str, roots: &[&str]) -> bool {
     let name = function.trim_start_matches(['<', '&', '*']);
     let name = name.strip_prefix("dyn ").unwrap_or(name);
     roots.iter().any(|root| name.starts_with(root))
@@ -147,11 +150,23 @@ pub(super) fn first_of_yours(frames: &[Frame]) -> Option<usize> {
         .position(|frame| frame.kind == FrameKind::Yours)
 }
 
+/// A frame, or what stands for one.
+pub(crate) trait Kinded {
+    /// Whose code it is.
+    fn kind(&self) -> FrameKind;
+}
+
+impl Kinded for Frame {
+    fn kind(&self) -> FrameKind {
+        self.kind
+    }
+}
+
 /// Without the harness and all outside of it; everything if there is nothing else.
-pub(super) fn of_workload(frames: &[Frame]) -> &[Frame] {
+pub(super) fn of_workload<F: Kinded>(frames: &[F]) -> &[F] {
     let outer = frames
         .iter()
-        .position(|frame| frame.kind == FrameKind::Harness)
+        .position(|frame| frame.kind() == FrameKind::Harness)
         .filter(|at| *at > 0)
         .unwrap_or(frames.len());
     &frames[..outer]
@@ -159,11 +174,11 @@ pub(super) fn of_workload(frames: &[Frame]) -> &[Frame] {
 
 /// Without the allocator's and the standard library's at the inner end, and
 /// without the harness and all outside of it.
-pub(super) fn of_interest(frames: &[Frame]) -> &[Frame] {
+pub(super) fn of_interest<F: Kinded>(frames: &[F]) -> &[F] {
     let frames = of_workload(frames);
     let inner = frames
         .iter()
-        .position(|frame| !matches!(frame.kind, FrameKind::Plumbing | FrameKind::Std))
+        .position(|frame| !matches!(frame.kind(), FrameKind::Plumbing | FrameKind::Std))
         .unwrap_or(0);
     &frames[inner..]
 }

@@ -1,7 +1,7 @@
 //! A site's identity: the same when lines move, when the compiler names its
 //! instances anew, and when the standard library changes.
 
-use super::frames::{self, Frame, FrameKind};
+use super::frames::{self, Frame, FrameKind, Kinded};
 use crate::verdict::normalised_site;
 
 /// The names of a stack from the innermost, joined by `;`, without what changes
@@ -10,25 +10,56 @@ use crate::verdict::normalised_site;
 /// The standard library's frames are left out, and a library's too once your own
 /// code has been reached; what calls itself counts once.
 pub(super) fn identity(stack: &[Frame]) -> String {
-    let mut names: Vec<String> = Vec::new();
+    struct Named {
+        name: String,
+        kind: FrameKind,
+    }
+    impl Kinded for Named {
+        fn kind(&self) -> FrameKind {
+            self.kind
+        }
+    }
+    let stack: Vec<Named> = stack
+        .iter()
+        .map(|frame| Named {
+            name: named(frame),
+            kind: frame.kind,
+        })
+        .collect();
+    let mut names: Vec<&str> = Vec::new();
+    tell(
+        &stack,
+        |one, other| one.name == other.name,
+        |frame| names.push(&frame.name),
+    );
+    normalised_site(&names.join(";"))
+}
+
+/// Hands out the frames that tell a site from others, from the innermost. Of frames in
+/// a row that are the `same` the first one counts.
+pub(crate) fn tell<'a, F: Kinded>(
+    stack: &'a [F],
+    same: impl Fn(&F, &F) -> bool,
+    mut each: impl FnMut(&'a F),
+) {
     let mut reached = false;
+    let mut last: Option<&F> = None;
     for frame in frames::of_interest(stack) {
-        reached |= frame.kind == FrameKind::Yours;
-        let counts = match frame.kind {
+        reached |= frame.kind() == FrameKind::Yours;
+        let counts = match frame.kind() {
             FrameKind::Yours => true,
             FrameKind::Library | FrameKind::System => !reached,
             FrameKind::Std | FrameKind::Plumbing | FrameKind::Harness => false,
         };
-        let name = named(frame);
-        if counts && names.last() != Some(&name) {
-            names.push(name);
+        if counts && !last.is_some_and(|last| same(last, frame)) {
+            last = Some(frame);
+            each(frame);
         }
     }
-    if names.is_empty() {
+    if last.is_none() {
         // Nothing but the standard library: better its names than none.
-        names.extend(stack.iter().map(named).take(8));
+        stack.iter().take(8).for_each(each);
     }
-    normalised_site(&names.join(";"))
 }
 
 /// A frame's name; with the file's where the debug information has short names
@@ -47,7 +78,7 @@ fn named(frame: &Frame) -> String {
 
 /// A function's name without its instance: no generic arguments, no numbers of
 /// closures and impls, no suffixes of clones. `;`, which parts frames, is replaced.
-fn function(name: &str) -> String {
+pub(super) fn function(name: &str) -> String {
     let name = name.split(" [clone").next().unwrap_or(name);
     let name = without_clone_suffix(name);
     let name = without_numbers(&without_arguments(name));
@@ -57,6 +88,9 @@ fn function(name: &str) -> String {
 /// Without `.llvm.123`, `.isra.0`, `.constprop.1`, `.part.2`, `.cold`.
 fn without_clone_suffix(name: &str) -> &str {
     const SUFFIXES: [&str; 5] = [".llvm.", ".isra.", ".constprop.", ".part.", ".cold"];
+    if !name.contains('.') {
+        return name;
+    }
     let cut = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
     &name[..cut.unwrap_or(name.len())]
 }

@@ -21,6 +21,7 @@ mod runtime;
 mod show;
 mod source;
 mod symbols;
+mod written;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,12 +41,15 @@ use crate::verdict::{Class, Finding, SEVERAL_PHASES, Settings, judge};
 pub use dhat::{dhat_allocated, dhat_left};
 pub use flame::flame_graph;
 pub use folded::folded;
+pub(crate) use frames::Kinded;
 pub use frames::{Frame, FrameKind};
+pub(crate) use identity::tell;
 pub use pprof::pprof;
 pub(crate) use recorder::growth;
 pub(crate) use recorder::{Booked, Recorder, Stacks};
 pub(crate) use request::Request;
 pub(crate) use show::terminal;
+pub(crate) use written::{Written, without_address};
 
 /// Sets [`Explain`] from outside, for all scenarios: `never`, `on-leak`, `every-site`.
 pub const EXPLAIN_VARIABLE: &str = "TIDEGATE_EXPLAIN";

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Class;
+use super::fingerprint::fingerprint;
 use super::words;
 use crate::books::{Amount, Layer};
 
@@ -46,6 +47,14 @@ pub struct Finding {
     pub fingerprint: String,
     /// All of it in a sentence.
     pub sentence: String,
+}
+
+impl Finding {
+    /// What it is one with in other runs and builds: its layer, phase and, where that is
+    /// known, site. Where the site is not, all sites of the phase and layer are one.
+    pub fn identity(&self) -> String {
+        fingerprint(self.layer, &self.phase, self.site.as_deref())
+    }
 }
 
 /// What growth goes with.

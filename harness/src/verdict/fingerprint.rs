@@ -68,6 +68,9 @@ fn file_name(word: &str) -> &str {
 
 /// Without `::h0123456789abcdef` and the `[0123456789abcdef]` of crates.
 fn without_hashes(word: &str) -> String {
+    if !word.contains("::h") && !word.contains('[') {
+        return word.to_owned();
+    }
     let mut out = String::with_capacity(word.len());
     let mut rest = word;
     while let Some(next) = rest.chars().next() {

@@ -105,7 +105,7 @@ impl Settings {
     }
 
     /// Whether so much growth over so many rounds is worth failing a run.
-    pub(super) fn matters(&self, total: Amount, rounds: usize) -> bool {
+    pub(crate) fn matters(&self, total: Amount, rounds: usize) -> bool {
         rounds > 0
             && self.cost(total)
                 >= i128::from(self.floor_bytes_per_round).saturating_mul(rounds as i128)

@@ -1,0 +1,5 @@
+//! Commands in temporary projects, over stored runs: see `project` for how to write one.
+
+mod diff;
+mod gate;
+mod project;

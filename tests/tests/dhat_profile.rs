@@ -144,10 +144,11 @@ fn profile_of(name: &str, api: Api) -> String {
 }
 
 /// Asserts a profile. Whether a wait blocks decides over a block or two in the
-/// multiplications of each partition, so numbers may move by 2 %, or by 12.
+/// multiplications of each partition, and runtimes that wait take some in a phase
+/// as they come, so numbers may move by 5 %, or by 12.
 macro_rules! assert_profile {
     ($profile:expr) => {
-        let leeway = Leeway::none().share(0.02).few(12.0);
+        let leeway = Leeway::none().share(0.05).few(12.0);
         insta::with_settings!({comparator => Comparator::boxed(leeway)}, {
             insta::assert_snapshot!($profile);
         });

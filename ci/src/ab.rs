@@ -11,7 +11,8 @@ use tidegate::{Class, Machine};
 
 use crate::Failure;
 use crate::fresh::{Fresh, measures, stored};
-use crate::workload::{Options, write_json};
+use crate::store::store_json;
+use crate::workload::Options;
 
 /// Name and version of the format of what `--json` writes.
 const SCHEMA: &str = "tidegate.ab/1";
@@ -128,7 +129,7 @@ pub(crate) fn ab(arguments: Arguments) -> Result<u8, Failure> {
             comparison: &comparison,
             runs: &runs,
         };
-        write_json(path, &report)?;
+        store_json(path, &report)?;
     }
     Ok(match comparison.decision {
         Decision::NotWorse => 0,

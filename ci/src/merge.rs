@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tidegate::compare::{SWEEP_SCHEMA, Sweep};
 
 use crate::Failure;
-use crate::workload::write_json;
+use crate::store::store_json;
 
 /// Puts the parts of a sweep (`sweep --partition K/N --json`), or of the corpus
 /// (`ci/corpus --partition K/N --json`), together and judges the whole.
@@ -65,7 +65,7 @@ fn whole_sweep(parts: Vec<Sweep>, arguments: &Arguments) -> Result<u8, Failure> 
     let whole = Sweep::merge(parts).map_err(|error| Failure::of_usage(error.to_string()))?;
     print!("{whole}");
     if let Some(path) = &arguments.json {
-        write_json(path, &whole)?;
+        store_json(path, &whole)?;
     }
     let crashed = whole.runs.iter().any(|run| {
         let broke_off = |class: tidegate::Class| class.exit_code() == 6;
@@ -92,7 +92,7 @@ fn whole_corpus(parts: &[Value], arguments: &Arguments) -> Result<u8, Failure> {
         println!("missing: {missing}");
     }
     if let Some(path) = &arguments.json {
-        write_json(path, &whole)?;
+        store_json(path, &whole)?;
     }
     let wrong = count("right") != count("programs") || has_inexact(&whole);
     Ok(match (wrong, missing.is_empty() && count("programs") > 0) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tidegate::Run;
 
 use crate::Failure;
-use crate::workload::write_json;
+use crate::store::store_json;
 
 /// Judges the stored books of a run again, with the engine of this version: says what it
 /// finds today, and whether it found the same then.
@@ -36,7 +36,7 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<u8, Failure> {
         }
     );
     if let Some(path) = &arguments.json {
-        write_json(path, &now)?;
+        store_json(path, &now)?;
     }
     Ok(is.class.exit_code())
 }

@@ -11,7 +11,8 @@ use tidegate::compare::{Part, Peak, PeakOf, Sweep, SweepPlan, SweepRun};
 
 use crate::Failure;
 use crate::fresh::Fresh;
-use crate::workload::{Options, write_json};
+use crate::store::store_json;
+use crate::workload::Options;
 
 /// Runs a program with several values of a parameter, each in a fresh process, and draws a
 /// line of its peak: which value still fits a budget, how sure that is, and which values
@@ -152,7 +153,7 @@ pub(crate) fn sweep(arguments: Arguments) -> Result<u8, Failure> {
         (None, None) => return Err(Failure::of_usage("--param is missing")),
     };
     if let Some(path) = &arguments.json {
-        write_json(path, &sweep)?;
+        store_json(path, &sweep)?;
     }
     let code = if crashed { 6 } else { 0 };
     if let Some(part) = arguments.partition {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use bytesize::ByteSize;
 use tidegate::{Reading, Watching};
 
-use crate::workload::{interval, write_json};
+use crate::store::store_json;
+use crate::workload::interval;
 use crate::{Failure, signals};
 
 /// Watches a running process and its descendants from outside, and judges at its end (or
@@ -70,7 +71,7 @@ pub(crate) fn watch(arguments: &Arguments) -> Result<u8, Failure> {
     let run = watching.finish();
     print!("\n{run}");
     if let Some(path) = &arguments.json {
-        write_json(path, &run)?;
+        store_json(path, &run)?;
     }
     Ok(run.verdict().class.exit_code())
 }

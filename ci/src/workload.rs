@@ -1,18 +1,17 @@
 //! The program that a command runs, and how: the options that commands share.
 
 use std::ffi::OsString;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
 use regex::bytes::Regex;
-use serde::Serialize;
 use tidegate::books::QueueDesign;
 use tidegate::{Day, Explain, Program, Rounds, Run, Suppressions};
 
 use crate::Failure;
+use crate::store::store_json;
 
 /// A program to run under the gate.
 ///
@@ -154,28 +153,11 @@ impl Workload {
         // The program's own output goes to the standard output; this is about it.
         eprint!("{run}");
         if let Some(path) = &self.json {
-            write_json(path, &run)?;
+            store_json(path, &run)?;
         }
         match run.not_stored() {
             None => Ok(run),
             Some(why) => Err(Failure::of_ours(why)),
         }
     }
-}
-
-/// Writes a value as JSON, whole or not at all.
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
-    let write = || -> std::io::Result<()> {
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        serde_json::to_writer_pretty(&mut file, value)?;
-        file.write_all(b"\n")?;
-        file.persist(path)?;
-        Ok(())
-    };
-    write()
-        .map_err(|error| Failure::of_ours(format!("failed to write {}: {error}", path.display())))
 }

@@ -7,12 +7,20 @@ use std::process::{Command, Output};
 
 /// Runs the command on a shell program; `before` are the options before `--`.
 fn run(folder: &Path, before: &[&str], program: &str) -> (i32, String, serde_json::Value) {
+    let lines = ["--round-on", "^round [0-9]+ done$"];
+    run_as(
+        folder,
+        &[&lines[..], before, &["--", "sh", "-c", program]].concat(),
+    )
+}
+
+/// Runs the command with these arguments; with its words and what it stored.
+fn run_as(folder: &Path, arguments: &[&str]) -> (i32, String, serde_json::Value) {
     let json = folder.join("run.json");
     let output = command(folder)
-        .args(["run", "--round-on", "^round [0-9]+ done$", "--json"])
+        .args(["run", "--json"])
         .arg(&json)
-        .args(before)
-        .args(["--", "sh", "-c", program])
+        .args(arguments)
         .output()
         .unwrap();
     let words = text(&output);
@@ -233,21 +241,6 @@ fn a_mistake_in_suppressions_is_a_usage_error_with_its_line() {
 }
 
 // ---- Other sources of rounds, and other ends -------------------------------------
-
-/// Runs the command with these arguments; with its words and what it stored.
-fn run_as(folder: &Path, arguments: &[&str]) -> (i32, String, serde_json::Value) {
-    let json = folder.join("run.json");
-    let output = command(folder)
-        .args(["run", "--json"])
-        .arg(&json)
-        .args(arguments)
-        .output()
-        .unwrap();
-    let words = text(&output);
-    let stored = std::fs::read(&json).unwrap_or_else(|error| panic!("{error}\n{words}"));
-    let run = serde_json::from_slice(&stored).unwrap();
-    (output.status.code().unwrap(), words, run)
-}
 
 fn rounds_of(run: &serde_json::Value) -> usize {
     run["books"]["rounds"].as_array().unwrap().len()

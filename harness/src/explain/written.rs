@@ -167,7 +167,7 @@ mod tests {
                 FrameKind::System,
             ),
             (
-                "0x10C97B: ??? (in /home/me/prover)",
+                "0x10C97B: ??? (in /opt/prover/prover)",
                 "??? prover",
                 FrameKind::Yours,
             ),

@@ -524,3 +524,17 @@ fn a_stored_run_is_judged_again_as_it_was() {
         text(&refused)
     );
 }
+
+#[test]
+fn a_rounds_peak_is_what_was_live_in_it_and_not_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = "import time\nfor i in range(8):\n    block = bytearray(8 << 20)\n    \
+                   time.sleep(0.01)\n    del block\n    print('round', i, 'done', flush=True)\n    \
+                   time.sleep(0.03)\ntime.sleep(0.2)";
+    let arguments = ["--round-on", "^round", "--", "python3", "-c", program];
+    let (_, words, run) = run_as(folder.path(), &arguments);
+    for round in run["books"]["rounds"].as_array().unwrap() {
+        assert!(round["peak_bytes"].as_u64().unwrap() >= 8 << 20, "{words}");
+    }
+    assert_eq!(rounds_of(&run), 8, "{words}");
+}

@@ -140,7 +140,7 @@ impl Collector {
             at_seconds: ended.at_seconds,
             threads_created: ended.snapshot.threads,
             allocated: allocated - self.allocated_before,
-            peak_bytes: ended.snapshot.round_peak.max(0) as u64,
+            peak_bytes: peak_of(ended.number, ended.snapshot).max(0) as u64,
             gauges: ended.gauges,
         });
         self.allocated_before = allocated;
@@ -436,6 +436,14 @@ impl Collector {
             samples_missed: missed,
             unreadable,
         }
+    }
+}
+
+/// The highest that was live in a round: where nobody waits, the next one has begun.
+const fn peak_of(round: u32, snapshot: &Snapshot) -> i64 {
+    match snapshot.round > round {
+        true => snapshot.ended_round_peak,
+        false => snapshot.round_peak,
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 /// "TIDEGATE", the first eight bytes of the memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Version of this layout; both sides must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Entries of a shard; a power of two. Contexts get consecutive indices, so the
 /// last 512 of them never collide in a directly mapped table of this size.
@@ -209,6 +209,8 @@ pub struct Header {
     pub live: Line<AtomicI64>,
     pub peak: AtomicI64,
     pub round_peak: AtomicI64,
+    /// That highest value of the round before the one that goes on.
+    pub ended_round_peak: AtomicI64,
     /// Live bytes by phase and layer, and their highest values.
     pub cell_live: [AtomicI64; CELLS],
     pub cell_peak: [AtomicI64; CELLS],

@@ -980,9 +980,9 @@ pub(crate) fn begin_round(round: u32) {
 /// Begins a round in a ledger.
 pub(crate) fn begin_round_in(header: &Header, round: u32) {
     header.now.round.store(round, Ordering::Relaxed);
-    header
-        .round_peak
-        .store(header.live.0.load(Ordering::Relaxed), Ordering::Relaxed);
+    let live = header.live.0.load(Ordering::Relaxed);
+    let ended = header.round_peak.swap(live, Ordering::Relaxed);
+    header.ended_round_peak.store(ended, Ordering::Relaxed);
     header.now.generation.fetch_add(1, Ordering::AcqRel);
 }
 

@@ -253,6 +253,10 @@ pub struct Snapshot {
     pub peak: i64,
     /// The same since the round began.
     pub round_peak: i64,
+    /// The round that goes on.
+    pub round: u32,
+    /// Highest live bytes of the judged layers in the round before it.
+    pub ended_round_peak: i64,
     /// Bound on the error of every peak, in bytes: what threads may hold back.
     pub peak_error_bytes: u64,
     /// The memory that the ledger itself has taken, in bytes.
@@ -682,6 +686,8 @@ impl Ledger {
             moving: 0,
             peak: header.peak.load(Ordering::Relaxed),
             round_peak: header.round_peak.load(Ordering::Relaxed),
+            round: self.round(),
+            ended_round_peak: header.ended_round_peak.load(Ordering::Relaxed),
             peak_error_bytes: held_back_cells * FLUSH_BYTES as u64,
             own_bytes: self.own_bytes(),
         }

@@ -475,8 +475,13 @@ impl Compared {
             let fewest = fewest_runs(runs.paired, terms.error);
             self.would_decide = Some(fewest);
             self.missing.push(match runs.paired {
-                true => format!("pairs: {looked_at} were compared, and {fewest} are the fewest that can say anything"),
-                false => format!("runs: {looked_at} of a version were compared, and {fewest} of each are the fewest that can say anything"),
+                true => format!(
+                    "pairs: {looked_at} are there, and {fewest} are the fewest that can decide"
+                ),
+                false => format!(
+                    "runs: {looked_at} of each version are there, and {fewest} of each are the \
+                     fewest that can decide"
+                ),
             });
         }
     }

@@ -15,10 +15,15 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
         paragraph(&mut out, "", &headline(self));
-        for compared in &self.metrics {
-            if compared.judged && compared.change != Change::Same {
-                bullet(&mut out, &sentence(compared));
-            }
+        let said = self.metrics.iter().filter(|compared| compared.judged);
+        let said = said.filter(|compared| compared.change != Change::Same);
+        let said: Vec<(&str, String)> = said
+            .map(|compared| (compared.metric.name(), sentence(compared)))
+            .collect();
+        // What holds for several is said once.
+        for group in said.chunk_by(|a, b| a.1 == b.1) {
+            let names: Vec<String> = group.iter().map(|(name, _)| (*name).to_owned()).collect();
+            bullet(&mut out, &format!("{}: {}", list(&names), group[0].1));
         }
         table(&mut out, &metrics(self));
         if let Some(why) = &self.why {
@@ -54,9 +59,8 @@ fn headline(comparison: &Comparison) -> String {
     )
 }
 
-/// What was decided of a metric, in a sentence.
+/// What was decided of a metric, after its name.
 fn sentence(compared: &Compared) -> String {
-    let name = compared.metric.name();
     let shift = compared.shift.map_or(0.0, |shift| shift.estimate);
     let unit = Scale::of(compared.metric, &[shift]);
     let by = unit.text(shift.abs());
@@ -65,11 +69,11 @@ fn sentence(compared: &Compared) -> String {
         None => String::new(),
     };
     match compared.change {
-        Change::More => format!("{name}: more by {by}{share}"),
-        Change::Less => format!("{name}: less by {by}{share}"),
-        Change::Same => format!("{name}: the same"),
+        Change::More => format!("more by {by}{share}"),
+        Change::Less => format!("less by {by}{share}"),
+        Change::Same => "the same".to_owned(),
         Change::Undecided => {
-            let mut text = format!("{name}: undecided");
+            let mut text = "undecided".to_owned();
             if let Some(bounds) = bounds(compared) {
                 let _ = write!(text, ", between {} and {}", bounds.0, bounds.1);
             }
@@ -178,8 +182,8 @@ fn show_why(out: &mut String, why: &Why, tolerance: f64) {
     if let Some((before, after)) = why.in_flight() {
         let name = why.unit.name();
         let text = format!(
-            "{name}s in flight, on average (those per second, times the seconds that each byte is \
-             held): {before:.2} and {after:.2}"
+            "held at once, on average: what {before:.2} and {after:.2} {name}s allocate in all \
+             ({name}s per second, times the time that a byte is held)"
         );
         bullet(out, &text);
     }
@@ -745,6 +749,21 @@ mod tests {
         let said = "The mean resident peak rose from 23.0 MiB to 39.0 MiB: each byte is held 2.00 \
                     times as long (+16.0 MiB).";
         assert!(words.contains(said), "{text}");
+    }
+
+    #[test]
+    fn what_holds_for_several_metrics_is_said_once() {
+        let runs = Runs {
+            baseline: vec![run(1.0, 0)],
+            candidate: vec![run(2.0, 0)],
+            paired: false,
+        };
+        let text = Comparison::judge(&runs, &Terms::default()).to_string();
+        fits(&text);
+        let said = "- peak, live-peak, floor, byte-seconds and throughput: undecided; about 4 runs";
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(said), "{text}");
+        assert_eq!(words.matches("fewest that can decide").count(), 1, "{text}");
     }
 
     #[test]

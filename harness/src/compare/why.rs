@@ -194,7 +194,9 @@ impl Why {
         all.into_iter().find(|part| part.term == term)
     }
 
-    /// Items in flight on average, by Little's law: items per second times seconds held.
+    /// Items whose bytes are held at once on average, by Little's law: items per second times
+    /// seconds held. Of items that allocate much that they soon release, that is less than the
+    /// items that are worked on at once.
     pub fn in_flight(&self) -> Option<(f64, f64)> {
         let rate = self.part(Term::ItemsPerSecond)?;
         let held = self.part(Term::SecondsHeld)?;

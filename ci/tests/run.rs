@@ -284,6 +284,19 @@ fn the_clock_ends_rounds_and_the_program_is_ended_and_judged() {
 }
 
 #[test]
+fn a_program_that_crashes_when_it_is_told_to_end_has_crashed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = "trap 'kill -SEGV $$' TERM; while :; do sleep 0.01; done";
+    let options = ["--every", "50ms", "--rounds", "2", "--explain", "never"];
+    let (code, words, run) = run_as(
+        folder.path(),
+        &[&options[..], &["--", "sh", "-c", program]].concat(),
+    );
+    assert_eq!(run["books"]["ending"]["signal"], 11, "{words}");
+    assert_eq!((code, class(&run)), (6, "crash"), "{words}");
+}
+
+#[test]
 fn a_program_that_marks_its_rounds_and_phases_is_judged_by_them() {
     let folder = tempfile::tempdir().unwrap();
     let source = r#"

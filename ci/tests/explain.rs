@@ -242,14 +242,14 @@ fn a_second_run_reads_the_same_input_where_that_is_a_file() {
     let input: String = (1..=20)
         .map(|round| format!("round {round} done\n"))
         .collect();
-    let script = "kept=; while read -r line; do kept=$kept$(head -c 10000 /dev/zero | tr '\\0' x); \
-                  echo \"$line\"; sleep 0.05; done";
+    // Whether a shell's string leaks is not the question: `--full` explains any run.
+    let script = "while read -r line; do echo \"$line\"; sleep 0.02; done";
     fs::write(program.file("input"), input).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_cargo-tidegate"))
         .current_dir(program.path())
         .env("TIDEGATE_RUNS", program.file("runs"))
-        .args(["explain", "--round-on", "^round [0-9]+ done$", "--json"])
-        .args(["run.json", "--", "sh", "-c", script])
+        .args(["explain", "--full", "--round-on", "^round [0-9]+ done$"])
+        .args(["--json", "run.json", "--", "sh", "-c", script])
         .stdin(fs::File::open(program.file("input")).unwrap())
         .output()
         .unwrap();

@@ -316,6 +316,10 @@ pub struct RoundBook {
     /// Errors that the body reported within the round without failing it.
     #[serde(default)]
     pub errors: u64,
+    /// Whether its end was heard of only when the program had ended a later round too:
+    /// then what the books say of this round is partly the next one's.
+    #[serde(default)]
+    pub late: bool,
     /// The wait for the books to stop moving after this round.
     pub settle: Settle,
     /// Seconds from the start of the run to the end of this round's settling.

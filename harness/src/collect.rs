@@ -43,6 +43,7 @@ type Alive = BTreeMap<(Layer, String), Amount>;
 pub(crate) struct EndedRound<'a> {
     pub number: u32,
     pub failed: Option<String>,
+    pub late: bool,
     pub settle: Settle,
     pub at_seconds: f64,
     pub gauges: Option<Gauges>,
@@ -136,6 +137,7 @@ impl Collector {
             round: ended.number,
             failed: ended.failed,
             errors: 0,
+            late: ended.late,
             settle: ended.settle,
             at_seconds: ended.at_seconds,
             threads_created: ended.snapshot.threads,

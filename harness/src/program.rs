@@ -22,7 +22,7 @@ use crate::explain::{self, Again, Explain, Request, Second};
 use crate::folder::RunFolder;
 use crate::gauges::{gauges_now, in_background, is_ending};
 use crate::launch::{Launch, Outcome, Progress, Running, Workload};
-use crate::rounds::{Listeners, Rounds, To};
+use crate::rounds::{Ended, Listeners, Rounds, To};
 use crate::run::Run;
 use crate::sampler::{Sampler, kill_group, signal, signal_group};
 use crate::scenario::{Plan, Scenario};
@@ -383,7 +383,7 @@ struct Background {
 
 impl Watch<'_> {
     /// Books rounds as they end, until the program has ended, is told to, or hangs.
-    fn until_it_ends(&mut self, ended: &Receiver<u32>) -> Result<Outcome, Error> {
+    fn until_it_ends(&mut self, ended: &Receiver<Ended>) -> Result<Outcome, Error> {
         let hang_after = Duration::from_millis(self.program.plan.hang_ms);
         let mut progress = Progress::new();
         let mut next = None;
@@ -498,8 +498,8 @@ impl Watch<'_> {
         Ok(running.is_empty())
     }
 
-    /// Enters a round as the books stood at its end. Returns the number of the next
-    /// round if that ended meanwhile.
+    /// Enters a round as the books stood at its end. Returns the next round if that ended
+    /// meanwhile.
     ///
     /// What the round still releases is waited for as long as the next one has borne
     /// nothing: from then on a release may be the next round's doing, which replaces
@@ -507,7 +507,11 @@ impl Watch<'_> {
     ///
     /// A round during whose settling the program ends is not entered: what the end
     /// of a process gives back (destructors of statics) is not what its rounds do.
-    fn round_ended(&mut self, round: u32, ended: &Receiver<u32>) -> Result<Option<u32>, Error> {
+    fn round_ended(
+        &mut self,
+        Ended { round, late }: Ended,
+        ended: &Receiver<Ended>,
+    ) -> Result<Option<Ended>, Error> {
         self.sampler.round_is(round + 1);
         let begun = Instant::now();
         let quiet = Duration::from_millis(self.program.plan.quiet_ms);
@@ -543,6 +547,7 @@ impl Watch<'_> {
         self.collector.add_round(EndedRound {
             number: round,
             failed: None,
+            late,
             settle,
             at_seconds: self.start.elapsed().as_secs_f64(),
             gauges,

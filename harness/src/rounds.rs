@@ -59,10 +59,18 @@ impl Rounds {
 /// Where a program's output is passed on to.
 pub(crate) type To = Box<dyn Write + Send>;
 
-/// The threads that listen to a program: each reports the numbers of the rounds that end.
+/// A round that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub round: u32,
+    /// Whether the program had ended the next one too when this was noticed.
+    pub late: bool,
+}
+
+/// The threads that listen to a program: each reports the rounds that end.
 pub(crate) struct Listeners {
-    /// Numbers of rounds that have ended, in order.
-    pub ended: Receiver<u32>,
+    /// The rounds that have ended, in order.
+    pub ended: Receiver<Ended>,
     source: Source,
     threads: Vec<JoinHandle<()>>,
 }
@@ -70,7 +78,7 @@ pub(crate) struct Listeners {
 #[derive(Clone)]
 struct Source {
     ledger: Arc<Ledger>,
-    rounds: Sender<u32>,
+    rounds: Sender<Ended>,
     count: Arc<Mutex<u32>>,
     over: Arc<Over>,
 }
@@ -122,7 +130,7 @@ impl Listeners {
                 let (source, interval) = (self.source.clone(), *interval);
                 self.threads.push(std::thread::spawn(move || {
                     while !source.over.within(interval) {
-                        source.next_round();
+                        source.next_round(false);
                     }
                 }));
             }
@@ -147,12 +155,9 @@ impl Listeners {
             // An error on a pipe is its end.
             while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
                 let text = line.strip_suffix(b"\n").unwrap_or(&line);
-                if pattern
-                    .as_ref()
-                    .is_some_and(|pattern| pattern.is_match(text))
-                {
+                if let Some(pattern) = pattern.as_ref().filter(|it| it.is_match(text)) {
                     // At once, for the program goes on.
-                    source.next_round();
+                    source.next_round(has_match(pattern, from.buffer()));
                 }
                 for to in &mut to {
                     // Nobody may be there to read it, and the disk may be full; the program
@@ -175,10 +180,11 @@ impl Listeners {
 }
 
 impl Source {
-    fn next_round(&self) {
+    fn next_round(&self, late: bool) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         self.ledger.begin_round(*count + 1);
-        let _ = self.rounds.send(*count);
+        let round = *count;
+        let _ = self.rounds.send(Ended { round, late });
         *count += 1;
     }
 
@@ -188,11 +194,20 @@ impl Source {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count < now {
             if *count > 0 {
-                let _ = self.rounds.send(*count);
+                // The program has told its books itself; nothing is late.
+                let (round, late) = (*count, false);
+                let _ = self.rounds.send(Ended { round, late });
             }
             *count += 1;
         }
     }
+}
+
+/// Whether a whole line in there matches.
+fn has_match(pattern: &Regex, text: &[u8]) -> bool {
+    text.split_inclusive(|byte| *byte == b'\n')
+        .filter_map(|line| line.strip_suffix(b"\n"))
+        .any(|line| pattern.is_match(line))
 }
 
 /// Whether listening is over.
@@ -360,13 +375,18 @@ mod tests {
     #[test]
     fn a_pipe_that_nobody_closes_ends_when_listening_is_over() {
         let (from, mut writer) = io::pipe().unwrap();
-        writer.write_all(b"round 1 done\nround 2").unwrap();
+        writer
+            .write_all(b"round 1 done\nround 2 done\nround 3")
+            .unwrap();
         let ledger = Arc::new(Ledger::create(tidegate_hook::Capacity::default()).unwrap());
         let mut listeners = Listeners::new(ledger, 1);
         let pattern = Regex::new("^round").unwrap();
         let nowhere = [Box::new(io::sink()) as To, Box::new(io::sink())];
         listeners.stream(from, Some(&pattern), nowhere);
-        assert_eq!(listeners.ended.recv().unwrap(), 1);
+        let ended = |round, late| Ended { round, late };
+        // Both lines were there when the first was read.
+        assert_eq!(listeners.ended.recv().unwrap(), ended(1, true));
+        assert_eq!(listeners.ended.recv().unwrap(), ended(2, false));
         listeners.end();
         drop(writer);
     }

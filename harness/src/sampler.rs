@@ -1,6 +1,8 @@
 //! The sampler: reads gauges and books from outside the workload, at an
 //! interval, and streams them to the run folder as they come.
 
+mod queue;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -76,7 +78,7 @@ pub(crate) struct Found {
     pub unreadable: u64,
     /// ∫ live dt in byte-seconds, by phase number and layer.
     pub byte_seconds: BTreeMap<(u8, HookLayer), f64>,
-    /// Moments at which the queue had changed.
+    /// Moments at which the queue had changed, thinned where there are many.
     pub queue: Vec<QueueSample>,
     /// The card when a context of the GPU was first seen.
     pub first_context: Option<FirstContext>,
@@ -159,6 +161,7 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
     let mut found = Found::default();
     let mut tree = Tree::of(job.pid);
     let mut before = Instant::now();
+    let mut queue = queue::Course::default();
     let mut queue_before = (0, 0);
     // Counted once the gauges are there again: at the workload's end they stay away.
     let mut unreadable = 0;
@@ -199,7 +202,7 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
         }
         if (produced, consumed) != queue_before {
             queue_before = (produced, consumed);
-            found.queue.push(QueueSample {
+            queue.push(QueueSample {
                 at_seconds: sample.t,
                 round: sample.round,
                 produced,
@@ -237,6 +240,7 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
             None => due = now,
         }
     }
+    found.queue = queue.end();
     found
 }
 

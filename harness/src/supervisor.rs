@@ -278,6 +278,7 @@ impl Session<'_> {
         self.collector.add_round(EndedRound {
             number,
             failed,
+            late: false,
             settle,
             at_seconds: self.start.elapsed().as_secs_f64(),
             gauges,

@@ -810,6 +810,14 @@ impl<'a> Evidence<'a> {
         if ledger::mostly_unsettled(self.books, warmup) {
             missing.push("the books did not settle after most rounds".to_owned());
         }
+        if ledger::mostly_late(self.books, warmup) {
+            missing.push(
+                "most rounds were over before the line that ended the one before had been read, \
+                 so what they keep cannot be told apart; let longer rounds count (every \
+                 hundredth line, say), or let the program say its rounds with tidegate.h"
+                    .to_owned(),
+            );
+        }
         for what in &self.books.health.unreadable {
             missing.push(format!("unreadable: {what}"));
         }

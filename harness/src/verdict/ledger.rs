@@ -404,6 +404,12 @@ pub(super) fn mostly_unsettled(books: &Books, warmup: usize) -> bool {
     unsettled * 2 > measured.len()
 }
 
+/// Whether the end of more than half of the measured rounds was heard of too late.
+pub(super) fn mostly_late(books: &Books, warmup: usize) -> bool {
+    let measured = books.rounds.get(warmup..).unwrap_or_default();
+    measured.iter().filter(|round| round.late).count() * 2 > measured.len()
+}
+
 /// Whether the workload was left alone, and what was alive is alive still: then
 /// what the rounds left did not only wait for its release.
 fn idling_returned_nothing(books: &Books) -> bool {
@@ -723,23 +729,22 @@ impl Steps<'_> {
             .all(|pair| pair[1].blocks >= pair[0].blocks)
     }
 
-    /// A pattern of survivors from every measured round, where blocks that come
-    /// and go hide whether live memory rises with them.
+    /// What is left of all measured rounds alike, or of most of them, where blocks that
+    /// come and go hide whether live memory rises with it.
     fn hidden(&self) -> Option<Amount> {
         let blocks: Vec<i64> = self.values.iter().map(|a| a.blocks).collect();
         let fall = i128::from(deepest_fall(&blocks));
-        self.by_survivors.iter().find_map(|born| {
+        let alike = self.by_survivors.iter().filter_map(|born| {
             let found = growth::repeating(born, View::Both)?;
-            let left: Amount = born.iter().copied().sum();
-            let hides = fall * 2 >= i128::from(left.blocks);
-            (found.proven && found.start == 0 && hides).then_some(left)
-        })
+            (found.proven && found.start == 0).then(|| born.iter().copied().sum::<Amount>())
+        });
+        alike
+            .chain(self.left_by_most_rounds())
+            .find(|left| fall * 2 >= i128::from(left.blocks))
     }
 
-    /// What is left of the rounds, where three in four of them left something, the
-    /// first half of them as much as the second within a factor of two, and live
-    /// memory rose by half of it at least from the first third of the rounds to the
-    /// last: a loss below blocks that come and go and hide its every step.
+    /// What is left of the rounds, where three in four of them left something, and the
+    /// first half of them as much as the second within a factor of two.
     ///
     /// The last three rounds are left out, whose blocks may be on their way.
     fn left_by_most_rounds(&self) -> Option<Amount> {
@@ -750,10 +755,22 @@ impl Steps<'_> {
         }
         let older = &self.born[..n - 3];
         let left: Amount = older.iter().copied().sum();
-        let with = older.iter().filter(|left| left.blocks > 0).count();
-        let sum = |part: &[Amount]| part.iter().map(|left| left.blocks).sum::<i64>();
+        let sum = |part: &[Amount]| part.iter().copied().sum::<Amount>().blocks;
         let (first, second) = older.split_at(older.len() / 2);
         let (first, second) = (sum(first), sum(second));
+        let goes_on = older[older.len() * 3 / 4..]
+            .iter()
+            .any(|left| left.blocks > 0);
+        (rounds_that_left(older) * 4 >= older.len() * 3
+            && goes_on
+            && first <= second.saturating_mul(2)
+            && second <= first.saturating_mul(2))
+        .then_some(left)
+    }
+
+    /// Whether live memory rose by half of what is left at least, from the first third of
+    /// the rounds to the last: a loss below blocks that come and go and hide its every step.
+    fn rose_by_half_of(&self, left: Amount) -> bool {
         let mean = |part: &[Amount]| {
             part.iter().map(|value| value.blocks as f64).sum::<f64>() / part.len() as f64
         };
@@ -761,15 +778,33 @@ impl Steps<'_> {
         let last_third = &self.values[self.values.len() - third..];
         // From the middle of the first third to the middle of the last.
         let rose = 1.5 * (mean(last_third) - mean(&self.values[..third]));
-        let goes_on = older[older.len() * 3 / 4..]
-            .iter()
-            .any(|left| left.blocks > 0);
-        (with * 4 >= older.len() * 3
-            && goes_on
-            && first <= second.saturating_mul(2)
-            && second <= first.saturating_mul(2)
-            && rose * 2.0 >= left.blocks as f64)
-            .then_some(left)
+        rose * 2.0 >= left.blocks as f64
+    }
+
+    /// Whether every round but the last three left blocks of one size behind, and the
+    /// lowest that live memory came to rose by a third of them at least, from the first
+    /// third of the rounds to the last: what comes and goes beside them only adds to it.
+    fn left_by_all_rounds(&self) -> bool {
+        let n = self.born.len();
+        let Some(older) = n.checked_sub(3).and_then(|older| self.born.get(..older)) else {
+            return false;
+        };
+        let Some(first) = older.iter().find(|left| left.blocks > 0) else {
+            return false;
+        };
+        let of_one_size = older.iter().all(|left| {
+            i128::from(left.bytes) * i128::from(first.blocks)
+                == i128::from(first.bytes) * i128::from(left.blocks)
+        });
+        let third = self.values.len() / 3;
+        let lowest = |part: &[Amount]| part.iter().map(|value| value.blocks).min().unwrap_or(0);
+        let rose = lowest(&self.values[self.values.len() - third..])
+            .saturating_sub(lowest(&self.values[..third]));
+        let left = older.iter().copied().sum::<Amount>().blocks;
+        // Two thirds of them lie between the two.
+        of_one_size
+            && rounds_that_left(older) == older.len()
+            && i128::from(rose) * 9 >= i128::from(left) * 2
     }
 
     fn rose_since(&self, start: usize) -> Amount {
@@ -897,6 +932,21 @@ impl Steps<'_> {
         let more =
             |wanted: usize| u32::try_from(wanted.saturating_sub(n).max(1)).unwrap_or(u32::MAX);
 
+        // What is left of nearly every round is lost, where live memory bears it out.
+        let lost = self
+            .left_by_most_rounds()
+            .filter(|left| settings.matters(*left, n) && self.rose_by_half_of(*left));
+        let lost_for_good = || {
+            let left = lost.filter(|_| n >= enough && !exact_only)?;
+            let borne_out = growth::climb(&blocks) != Climb::No || self.left_by_all_rounds();
+            let first = self.born.iter().position(|left| left.blocks > 0);
+            borne_out.then(|| {
+                Outcome::Leak(Growth {
+                    total: left,
+                    ..grown(Driver::Unknown, first.unwrap_or(0))
+                })
+            })
+        };
         if matches!(course, Course::Steady | Course::Unclear) {
             if !settings.matters(total, n) && !settings.matters(rose, n) {
                 return Outcome::Below(rose);
@@ -919,11 +969,11 @@ impl Steps<'_> {
                 };
                 return Outcome::Leak(grown(driver, first));
             }
-            return Outcome::Unclear {
+            return lost_for_good().unwrap_or(Outcome::Unclear {
                 total,
                 more: more(enough.max(n + 1)),
                 slowing: false,
-            };
+            });
         }
         if byte_rises.len() >= 4 && growth::doubling(&byte_rises, n) && settings.matters(rose, n) {
             return Outcome::Leak(grown(Driver::Unknown, byte_rises[byte_rises.len() - 4].0));
@@ -934,11 +984,11 @@ impl Steps<'_> {
             && (rises.len() >= 3 && rises[rises.len() - 3].0 + 3 == n || found.period > 1)
             && rises.last().is_some_and(|(at, _)| at + found.period >= n)
         {
-            return Outcome::Unclear {
+            return lost_for_good().unwrap_or(Outcome::Unclear {
                 total: self.rose_since(found.start),
                 more: 2,
                 slowing: false,
-            };
+            });
         }
         if *course == Course::Slowing {
             let tail = (n / 3).max(3).min(n);
@@ -952,31 +1002,15 @@ impl Steps<'_> {
                 };
             }
         }
-        if let Some(left) = self.hidden()
-            && settings.matters(left, n)
-        {
+        if let Some(leak) = lost_for_good() {
+            return leak;
+        }
+        let hidden = self.hidden().filter(|left| settings.matters(*left, n));
+        if let Some(left) = lost.or(hidden) {
             return Outcome::Unclear {
                 total: left,
-                more: more(n * 2),
+                more: more(2 * n),
                 slowing: false,
-            };
-        }
-        if let Some(left) = self.left_by_most_rounds()
-            && settings.matters(left, n)
-        {
-            let enough = n >= enough && !exact_only && growth::climb(&blocks) != Climb::No;
-            return if enough {
-                let first = self.born.iter().position(|left| left.blocks > 0);
-                Outcome::Leak(Growth {
-                    total: left,
-                    ..grown(Driver::Unknown, first.unwrap_or(0))
-                })
-            } else {
-                Outcome::Unclear {
-                    total: left,
-                    more: more(2 * n),
-                    slowing: false,
-                }
             };
         }
         if rises.is_empty() || (rises.len() <= 2 && within_noise(values, rises)) {
@@ -988,6 +1022,23 @@ impl Steps<'_> {
             Outcome::Below(rose)
         }
     }
+}
+
+/// How many rounds left something. One that left nothing counts where one beside it left
+/// twice as much as others do: where a round ends is chance to whoever works beside it.
+fn rounds_that_left(born: &[Amount]) -> usize {
+    let some = born.iter().map(|left| left.blocks).filter(|left| *left > 0);
+    let Some(least) = some.min() else { return 0 };
+    let left = |at: Option<usize>, least: i64| {
+        at.and_then(|at| born.get(at))
+            .is_some_and(|left| left.blocks >= least)
+    };
+    let twice = least.saturating_mul(2);
+    (0..born.len())
+        .filter(|at| {
+            left(Some(*at), 1) || left(at.checked_sub(1), twice) || left(at.checked_add(1), twice)
+        })
+        .count()
 }
 
 /// What all rises add up to.

@@ -322,13 +322,23 @@ fn settle() -> impl Strategy<Value = Settle> {
 fn round() -> impl Strategy<Value = RoundBook> {
     let number = prop_oneof![0..12u32, Just(u32::MAX)];
     let first = (number, any::<bool>(), count(), settle(), seconds());
-    let second = (count(), amount(), count(), prop::option::of(gauges()));
+    let second = (
+        any::<bool>(),
+        count(),
+        amount(),
+        count(),
+        prop::option::of(gauges()),
+    );
     (first, second).prop_map(
-        |((round, failed, errors, settle, at_seconds), (threads, allocated, peak, gauges))| {
+        |(
+            (round, failed, errors, settle, at_seconds),
+            (late, threads, allocated, peak, gauges),
+        )| {
             RoundBook {
                 round,
                 failed: failed.then(|| "it failed".to_owned()),
                 errors,
+                late,
                 settle,
                 at_seconds,
                 threads_created: threads,

@@ -1704,6 +1704,112 @@ fn a_lost_block_is_a_leak_also_where_threads_come_and_go() {
 }
 
 #[test]
+fn a_block_lost_per_round_is_a_leak_where_a_batch_is_there_or_not_at_its_end() {
+    // As measured: a thread makes ten blocks ahead, before a round's end or after it, and
+    // one of them is lost in each round.
+    type Run = (&'static [i64], &'static [u32]);
+    let runs: [Run; 3] = [
+        (
+            &[
+                33, 45, 35, 36, 37, 38, 50, 40, 41, 53, 43, 44, 56, 46, 58, 48, 49, 50, 51, 52, 64,
+                54, 55, 56, 57,
+            ],
+            &[
+                3, 3, 5, 6, 7, 8, 8, 10, 11, 11, 13, 14, 14, 16, 16, 18, 19, 20, 21, 22, 22, 24,
+                25, 26,
+            ],
+        ),
+        (
+            &[
+                40, 41, 42, 43, 44, 34, 35, 36, 37, 49, 39, 40, 41, 42, 43, 44, 56, 57, 47, 59, 60,
+                61, 62, 63, 64,
+            ],
+            &[
+                2, 3, 4, 5, 6, 8, 9, 10, 11, 11, 13, 14, 15, 16, 17, 18, 18, 19, 21, 21, 22, 23,
+                24, 25,
+            ],
+        ),
+        (
+            &[
+                40, 41, 42, 43, 44, 45, 46, 47, 37, 49, 50, 51, 43, 53, 54, 55, 47, 57, 58, 59, 60,
+                61, 62, 63, 64,
+            ],
+            &[
+                2, 3, 4, 5, 6, 7, 8, 9, 11, 11, 12, 13, 15, 15, 16, 17, 19, 19, 20, 21, 22, 23, 24,
+                25,
+            ],
+        ),
+    ];
+    for (alive, lost_in) in runs {
+        let mut books = Program::new(2, 26).books();
+        books.series = vec![Series {
+            layer: NativeHeap,
+            phase: "unattributed".to_owned(),
+            live: [&[alive[0]], alive]
+                .concat()
+                .iter()
+                .map(|blocks| Amount::new(60_000 + 700 * blocks, *blocks))
+                .collect(),
+        }];
+        books.survivors = lost_in
+            .iter()
+            .map(|round| Survivors {
+                round: *round,
+                layer: NativeHeap,
+                phase: "unattributed".to_owned(),
+                left: Amount::new(700, 1),
+            })
+            .collect();
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::Leak, "{alive:?}: {}", found.sentence);
+        // A window of the last twelve rounds holds as many, and is full.
+        books.survivors.retain(|left| left.round > 14);
+        let found = verdict(&books);
+        assert_ne!(found.class, Class::Leak, "{alive:?}: {}", found.sentence);
+    }
+}
+
+#[test]
+fn a_loss_that_is_hidden_by_what_comes_and_goes_is_never_called_clean() {
+    // Live memory swings by more than all that is lost, which varies; survivors show it.
+    let swings = [
+        310, 20, 450, 490, 380, 70, 470, 240, 5, 410, 160, 330, 90, 440, 210, 30, 360, 280, 110,
+        130, 50, 190, 400, 15,
+    ];
+    let lost_in = |round: i64| 1 + i64::from(round * round * 13 % 29 > 14);
+    let judged = |left_since: u32, lost: i64| {
+        let mut books = Program::new(2, 26).books();
+        let mut blocks = 500;
+        let live = |(round, swing): (usize, &i64)| {
+            blocks += lost * lost_in(round as i64);
+            Amount::new((blocks + swing) * 1000, blocks + swing)
+        };
+        books.series = vec![Series {
+            layer: NativeHeap,
+            phase: "unattributed".to_owned(),
+            live: [0, 0].iter().chain(&swings).enumerate().map(live).collect(),
+        }];
+        books.survivors = (left_since..=26)
+            .map(|round| {
+                let blocks = lost_in(i64::from(round));
+                Survivors {
+                    round,
+                    layer: NativeHeap,
+                    phase: "unattributed".to_owned(),
+                    left: Amount::new(1000 * blocks, blocks),
+                }
+            })
+            .collect();
+        verdict(&books)
+    };
+    let hidden = judged(1, 1);
+    assert_eq!(hidden.class, Class::Inconclusive, "{}", hidden.sentence);
+    // What is kept of the last rounds alone is not lost.
+    let kept = judged(20, 0);
+    assert!(kept.class.passes(), "{}", kept.sentence);
+}
+
+#[test]
 fn one_block_that_grows_is_a_leak_beside_another_that_comes_and_goes() {
     // A shell's string, and half a kilobyte that is or is not there at a round's end.
     let books = |is_there: fn(u32) -> bool| {

@@ -28,7 +28,10 @@ pub(super) enum Kind {
     Pool,
     /// An address of memory that another process shares.
     Shared,
+    /// Memory of another interface, such as Vulkan.
     External,
+    /// A semaphore of another interface.
+    Semaphore,
 }
 
 /// A thing of the GPU.

@@ -116,8 +116,11 @@ ids! { Driver:
     IPC_OPEN = CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle,
     IPC_OPEN_V2 = CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2,
     IPC_CLOSE = CUPTI_DRIVER_TRACE_CBID_cuIpcCloseMemHandle,
+    IPC_OPEN_EVENT = CUPTI_DRIVER_TRACE_CBID_cuIpcOpenEventHandle,
     IMPORT_EXTERNAL = CUPTI_DRIVER_TRACE_CBID_cuImportExternalMemory,
     DESTROY_EXTERNAL = CUPTI_DRIVER_TRACE_CBID_cuDestroyExternalMemory,
+    IMPORT_SEMAPHORE = CUPTI_DRIVER_TRACE_CBID_cuImportExternalSemaphore,
+    DESTROY_SEMAPHORE = CUPTI_DRIVER_TRACE_CBID_cuDestroyExternalSemaphore,
     CTX_CREATE = CUPTI_DRIVER_TRACE_CBID_cuCtxCreate_v2,
     CTX_CREATE_V3 = CUPTI_DRIVER_TRACE_CBID_cuCtxCreate_v3,
     CTX_CREATE_V4 = CUPTI_DRIVER_TRACE_CBID_cuCtxCreate_v4,
@@ -184,6 +187,7 @@ ids! { Runtime:
     RUNTIME_POOL_DESTROY = CUPTI_RUNTIME_TRACE_CBID_cudaMemPoolDestroy_v11020,
     RUNTIME_IPC_CLOSE = CUPTI_RUNTIME_TRACE_CBID_cudaIpcCloseMemHandle_v4010,
     RUNTIME_DESTROY_EXTERNAL = CUPTI_RUNTIME_TRACE_CBID_cudaDestroyExternalMemory_v10000,
+    RUNTIME_DESTROY_SEMAPHORE = CUPTI_RUNTIME_TRACE_CBID_cudaDestroyExternalSemaphore_v10000,
 }
 
 /// What a call of the driver's is about to release.
@@ -199,6 +203,7 @@ pub(super) unsafe fn releases(id: u32, params: *const c_void) -> Option<Name> {
         ARRAY_DESTROY | MIPMAPPED_ARRAY_DESTROY => Kind::Array,
         IPC_CLOSE => Kind::Shared,
         DESTROY_EXTERNAL => Kind::External,
+        DESTROY_SEMAPHORE => Kind::Semaphore,
         CTX_DESTROY | CTX_DESTROY_V2 | GREEN_CTX_DESTROY => Kind::Context,
         STREAM_DESTROY | STREAM_DESTROY_V2 => Kind::Stream,
         EVENT_DESTROY | EVENT_DESTROY_V2 => Kind::Event,
@@ -248,6 +253,7 @@ pub(super) unsafe fn runtime_releases(id: u32, params: *const c_void) -> Option<
         RUNTIME_POOL_DESTROY => Kind::Pool,
         RUNTIME_IPC_CLOSE => Kind::Shared,
         RUNTIME_DESTROY_EXTERNAL => Kind::External,
+        RUNTIME_DESTROY_SEMAPHORE => Kind::Semaphore,
         _ => return None,
     };
     // SAFETY: the caller's promise; the first parameter of each is an address or a handle.
@@ -412,6 +418,10 @@ pub(super) unsafe fn made(id: u32, params: *const c_void) -> Made {
             let p = of!(cuImportExternalMemory_params_st);
             one(K::External, out!(p.extMem_out), L::Imports, 0)
         }
+        IMPORT_SEMAPHORE => {
+            let p = of!(cuImportExternalSemaphore_params_st);
+            one(K::Semaphore, out!(p.extSem_out), L::Imports, 0)
+        }
         // The handle that is made is the first parameter of each of these.
         CTX_CREATE | CTX_CREATE_V3 | CTX_CREATE_V4 | GREEN_CTX_CREATE => {
             let p = of!(cuCtxCreate_v4_params_st);
@@ -423,6 +433,11 @@ pub(super) unsafe fn made(id: u32, params: *const c_void) -> Made {
         }
         EVENT_CREATE => {
             let p = of!(cuEventCreate_params_st);
+            one(K::Event, out!(p.phEvent), L::Events, 0)
+        }
+        // An event of another process; it is destroyed like one of this process's own.
+        IPC_OPEN_EVENT => {
+            let p = of!(cuIpcOpenEventHandle_params_st);
             one(K::Event, out!(p.phEvent), L::Events, 0)
         }
         MODULE_LOAD | MODULE_LOAD_DATA | MODULE_LOAD_DATA_EX | MODULE_LOAD_FAT_BINARY => {
@@ -586,6 +601,39 @@ mod tests {
             bytes: 4 * (64 * 64 + 32 * 32 + 16 * 16),
         };
         assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn what_another_process_or_interface_shares_is_released_under_the_name_it_got() {
+        let mut event: driver::CUevent = without_provenance_mut(0x40);
+        let p = sys::cuIpcOpenEventHandle_params_st {
+            phEvent: &raw mut event,
+            handle: driver::CUipcEventHandle { reserved: [0; 64] },
+        };
+        // SAFETY: the parameters of that call.
+        let opened = unsafe { made(IPC_OPEN_EVENT, params(&p)) };
+        let mut semaphore: driver::CUexternalSemaphore = without_provenance_mut(0x50);
+        let p = sys::cuImportExternalSemaphore_params_st {
+            extSem_out: &raw mut semaphore,
+            semHandleDesc: std::ptr::null(),
+        };
+        // SAFETY: the parameters of that call.
+        let imported = unsafe { made(IMPORT_SEMAPHORE, params(&p)) };
+        let one = |name, layer| Made::One {
+            name,
+            layer,
+            bytes: 0,
+        };
+        assert_eq!(opened, one((Kind::Event, 0x40), HookLayer::Events));
+        assert_eq!(imported, one((Kind::Semaphore, 0x50), HookLayer::Imports));
+
+        let released = |id, name: u64| {
+            // SAFETY: the parameters of these calls begin with a handle.
+            unsafe { releases(id, params(&name)) }
+        };
+        assert_eq!(released(EVENT_DESTROY_V2, 0x40), Some((Kind::Event, 0x40)));
+        let gone = Some((Kind::Semaphore, 0x50));
+        assert_eq!(released(DESTROY_SEMAPHORE, 0x50), gone);
     }
 
     #[test]

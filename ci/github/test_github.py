@@ -309,7 +309,10 @@ class Summary(Case):
     def test_tests_and_verdicts_are_told_and_the_report_is_one_that_is_let_through(self):
         run = json.dumps(self.RUN)
         clean = json.dumps(self.RUN | {"verdict": self.RUN["verdict"] | {"class": "clean"}})
-        done = self.left_behind(junit_xml=self.JUNIT, runs__a__run_json=clean, runs__b__run_json=run)
+        done = self.left_behind(
+            junit_xml=self.JUNIT, runs__a__run_json=clean, runs__b__run_json=run, runs__b__explain__run_json=run
+        )
+        self.assertEqual(done.stdout.count("`leak`"), 1)
         self.assertIn("**1 of 2 tests passed; 1 were skipped.**", done.stdout)
         self.assertIn("| `crate::memory leaks` | `a \\| b 'c' @all` |", done.stdout)
         self.assertLess(done.stdout.index("`leak`"), done.stdout.index("`clean`"))
@@ -368,6 +371,32 @@ echo "runs in $TIDEGATE_RUNS"
         self.assertIn(f'path = "{kept}/junit.xml"', (kept / "nextest.toml").read_text())
         (kept / "junit.xml").write_text(Summary.JUNIT)
         self.assertIn("1 of 2 tests passed", self.step("summary").stdout)
+
+    def test_runs_are_judged_and_what_is_said_of_them_is_added_to_the_summary(self):
+        (self.folder / "cargo-tidegate").write_text('#!/bin/sh\necho "<$@>"\nexit 3\n')
+        (self.folder / "cargo-tidegate").chmod(0o755)
+        kept = self.folder / "temp" / "tidegate"
+        for name in ("runs/a.1/run.json", "runs/a.1/explain/run.json", "runs/b.2/run.json"):
+            (kept / name).parent.mkdir(parents=True)
+            (kept / name).write_text(json.dumps(Summary.RUN))
+        done = self.step("gate", DOCS="https://github.example/them/tidegate/blob/main/docs")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        said = f"<gate {kept}/runs/a.1/run.json {kept}/runs/b.2/run.json --policy {kept}/tidegate.toml "
+        self.assertTrue(done.stdout.startswith(said), done.stdout)
+        self.assertIn("--docs https://github.example/them/tidegate/blob/main/docs --annotations", done.stdout)
+        self.assertEqual((kept / "tidegate.toml").read_text(), "[baselines]\nrequired = false\n")
+        # The project's own policy counts where there is one.
+        (self.folder / "tidegate.toml").write_text("")
+        self.assertNotIn("--policy", self.step("gate").stdout)
+        (kept / "gate.md").write_text("### Memory: failed\n")
+        summary = self.step("summary").stdout
+        self.assertTrue(summary.endswith("### Memory: failed\n"), summary)
+        self.assertNotIn("What each run was judged as", summary)
+
+    def test_without_a_run_nothing_is_judged_and_nothing_passes(self):
+        done = self.step("gate")
+        self.assertEqual(done.returncode, 5)
+        self.assertIn("not judged", done.stderr)
 
     def test_arguments_that_no_shell_could_split_fail(self):
         self.assertNotEqual(self.step("test", ARGUMENTS="'open").returncode, 0)

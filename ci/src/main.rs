@@ -12,6 +12,7 @@ mod doctor;
 mod explain;
 mod fresh;
 mod gate;
+mod init;
 mod merge;
 mod project;
 mod replay;
@@ -50,6 +51,7 @@ enum Command {
     Diff(diff::Arguments),
     Gate(gate::Arguments),
     Bless(bless::Arguments),
+    Init(init::Arguments),
 }
 
 /// Why a command did not come to a verdict.
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Diff(arguments) => diff::diff(&arguments),
         Command::Gate(arguments) => gate::gate(&arguments),
         Command::Bless(arguments) => bless::bless(&arguments),
+        Command::Init(arguments) => init::init(&arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

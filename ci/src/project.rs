@@ -66,6 +66,19 @@ fn above(file: &str) -> Option<PathBuf> {
     found.map(Path::to_owned)
 }
 
+/// The root of the repository that the command is called in; without one that of the
+/// policy or of the workspace, or the folder itself.
+pub(crate) fn root() -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    // A worktree has a file there.
+    let repository = here.ancestors().find(|folder| folder.join(".git").exists());
+    let project = || above(POLICY_FILE).or_else(|| above("Cargo.lock"));
+    match repository.map(Path::to_owned).or_else(project) {
+        Some(root) if root != Path::new("") => root,
+        _ => here,
+    }
+}
+
 /// Reads runs from their folders or files.
 pub(crate) fn read_runs(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Run)>, Failure> {
     let read = |path: &PathBuf| {

@@ -3,3 +3,4 @@
 mod diff;
 mod gate;
 mod project;
+mod written;

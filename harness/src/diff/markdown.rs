@@ -131,11 +131,16 @@ pub(crate) fn text(text: &str) -> String {
             out.push('\\');
         }
         escape(&mut out, c);
+        // GitHub finds mentions and issues in what was escaped, too; not across a joiner.
+        if matches!(c, '@' | '#') {
+            out.push('\u{2060}');
+        }
     }
     out
 }
 
-fn code(text: &str) -> String {
+/// Text as code, in a paragraph or a table of Markdown.
+pub(crate) fn code(text: &str) -> String {
     format!("<code>{}</code>", html(text))
 }
 

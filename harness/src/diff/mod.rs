@@ -8,7 +8,7 @@
 mod dhat;
 mod fast;
 mod input;
-mod markdown;
+pub(crate) mod markdown;
 mod pieces;
 mod profiles;
 mod sites;
@@ -22,7 +22,7 @@ use crate::profile::{Metric, Spread, Tolerance, Value};
 
 pub use input::{Kind, Side, compare};
 pub(crate) use profiles::body as of_profiles;
-pub(crate) use terminal::{plain, shown, shown_f64};
+pub(crate) use terminal::{plain, shortened, shown, shown_f64};
 
 /// Name and version of the format of a diff as JSON.
 pub const DIFF_SCHEMA: &str = "tidegate.diff/1";

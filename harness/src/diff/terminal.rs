@@ -330,10 +330,15 @@ fn microseconds(value: f64) -> String {
     }
 }
 
-/// Text without what a terminal would obey.
+/// Text without what a terminal would obey, and what would make it read otherwise: what
+/// turns the direction of writing, ends lines, or has no width.
 pub(crate) fn plain(text: &str) -> String {
+    let is_plain = |c: char| {
+        let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+        !c.is_control() && !hides
+    };
     text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .map(|c| if is_plain(c) { c } else { '\u{fffd}' })
         .collect()
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::{Line, lines};
 use crate::aside::CameTo;
 use crate::baseline::Known;
 use crate::books::{Amount, Layer};
@@ -28,6 +29,9 @@ pub struct GateFinding {
     pub phase: Option<String>,
     /// The site, where it is known.
     pub site: Option<String>,
+    /// The lines of your own code that allocate it, the one that lost most first; empty
+    /// where no second run has shown them.
+    pub lines: Vec<Line>,
     /// Bytes per measured round, of the run that found most.
     #[schemars(with = "f64")]
     pub bytes: Value,
@@ -222,10 +226,17 @@ pub(super) fn of(
                 None => all.push(one),
                 Some(other) => {
                     let runs = other.in_runs + 1;
+                    let mut lines = std::mem::take(&mut other.lines);
                     // Of the one that fails, or that lost more, the rest is told.
                     if (one.fails, one.bytes, one.blocks) > (other.fails, other.bytes, other.blocks)
                     {
                         *other = one;
+                    } else if lines.is_empty() {
+                        lines = one.lines;
+                    }
+                    // Not each run was done again for them.
+                    if other.lines.is_empty() {
+                        other.lines = lines;
                     }
                     other.in_runs = runs;
                 }
@@ -272,6 +283,7 @@ fn of_run(
             layer: Some(finding.layer),
             phase: Some(finding.phase.clone()).filter(|phase| !phase.is_empty()),
             site: finding.site.clone(),
+            lines: lines::of(run, finding),
             bytes: one.bytes.highest(),
             blocks: one.blocks.highest(),
             sentence: finding.sentence.clone(),
@@ -295,6 +307,7 @@ fn of_run(
                 layer: None,
                 phase: None,
                 site: None,
+                lines: Vec::new(),
                 bytes: Value::ZERO,
                 blocks: Value::ZERO,
                 sentence: sentence.to_owned(),

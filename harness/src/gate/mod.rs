@@ -9,9 +9,16 @@
 //! inconclusive · 6 the workload crashed. Of several the first in the order 3, 4, 6, 5: what
 //! is proved comes before what is not known.
 
+mod annotations;
+mod bencher;
 mod budgets;
 mod drift;
 mod findings;
+mod lines;
+mod live;
+mod markdown;
+mod remarks;
+mod sarif;
 mod terminal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +37,8 @@ use crate::verdict::{Class, Settings, judge as judge_books};
 pub use budgets::{Budgeted, Stands};
 pub use drift::Drift;
 pub use findings::{GateFinding, Status, Suppressed};
+pub use lines::{Line, Root};
+pub use live::Live;
 
 /// Name and version of the format of a gate's report as JSON.
 pub const GATE_SCHEMA: &str = "tidegate.gate/1";
@@ -110,6 +119,10 @@ pub struct Scenario {
     pub machine: Fingerprint,
     /// The policy's class of runners that the machine is of.
     pub runner: Option<String>,
+    /// Rounds before those that were judged, of the run whose class it is.
+    pub warmup: u32,
+    /// What that run held after each round, by layer.
+    pub live: Vec<Live>,
     /// What was found, each once.
     pub findings: Vec<GateFinding>,
     /// The policy's budgets for it.
@@ -327,6 +340,8 @@ fn scenario(
         answer: answer.unwrap_or(Answer::Pass),
         class: gravest.map(|(_, run)| run.verdict.class),
         sentence: gravest.map(|(_, run)| run.verdict.sentence.clone()),
+        warmup: gravest.map_or(0, |(_, run)| run.books.warmup),
+        live: gravest.map_or_else(Vec::new, |(_, run)| live::of(&run.books)),
         runs: runs.iter().map(|(path, _)| (*path).clone()).collect(),
         runner,
         findings,
@@ -446,6 +461,8 @@ fn not_given(
             answer: Answer::Inconclusive,
             class: None,
             sentence: None,
+            warmup: 0,
+            live: Vec::new(),
             runs: Vec::new(),
             runner: policy.runner_of(&machine).map(str::to_owned),
             baseline: AgainstBaseline::Missing,
@@ -467,8 +484,38 @@ pub fn gate_schema() -> String {
 }
 
 impl Report {
-    /// The report for a terminal: plain text of 80 columns.
-    pub fn terminal(&self) -> String {
-        terminal::show(self)
+    /// The report for a terminal: plain text of 80 columns, paths told from `root`.
+    pub fn terminal(&self, root: &Root) -> String {
+        terminal::show(self, root)
     }
+
+    /// The report as Markdown, for a job's summary: the answer, tables, what was alive
+    /// after each round. `docs` is where the book is, as a URL, for links into it.
+    pub fn markdown(&self, root: &Root, docs: Option<&str>) -> String {
+        markdown::show(self, root, docs)
+    }
+
+    /// The report as GitHub's workflow commands, one a line, which annotate the allocating
+    /// lines: errors for what stops the change, warnings for what was not judged, notices
+    /// for what is let through.
+    pub fn annotations(&self, root: &Root) -> String {
+        annotations::show(self, root)
+    }
+
+    /// The report as SARIF 2.1.0, for code scanning; `docs` as for [`Self::markdown`].
+    pub fn sarif(&self, root: &Root, docs: Option<&str>) -> serde_json::Value {
+        sarif::of(self, root, docs)
+    }
+}
+
+/// What runs took, in the Bencher Metric Format: peaks, what was allocated per round, and
+/// what survived, by scenario and layer, in bytes.
+pub fn bencher(runs: &Runs) -> serde_json::Value {
+    bencher::of(runs)
+}
+
+/// Text for a job's log in which GitHub obeys no workflow command, whatever the text says.
+/// `token` must be one that who wrote the text cannot guess.
+pub fn without_commands(text: &str, token: &str) -> String {
+    annotations::quoted(text, token)
 }

@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::{AgainstBaseline, Answer, Report, Scenario, Stands};
+use super::{AgainstBaseline, Answer, Report, Root, Scenario, Stands};
 use crate::aside::CameTo;
-use crate::diff::plain;
+use crate::diff::{plain, shortened};
 use crate::report::{bullet, paragraph};
 use crate::verdict::words::{list, many};
 
 /// Changes against a baseline that are shown of a scenario, those that fail aside.
 const DRIFTS: usize = 5;
+
+/// Characters of a path that are shown.
+const PATH: usize = 240;
 
 /// The answer in a sentence.
 pub(super) fn sentence(answer: Answer, scenarios: &[Scenario]) -> String {
@@ -32,11 +35,11 @@ pub(super) fn sentence(answer: Answer, scenarios: &[Scenario]) -> String {
 }
 
 /// The whole report, plain text of 80 columns.
-pub(super) fn show(report: &Report) -> String {
+pub(super) fn show(report: &Report, root: &Root) -> String {
     let mut out = String::new();
     paragraph(&mut out, "", &format!("gate: {}", report.sentence));
     for scenario in &report.scenarios {
-        show_scenario(&mut out, scenario);
+        show_scenario(&mut out, scenario, root);
     }
     let told: Vec<String> = report
         .suppressions
@@ -68,7 +71,7 @@ pub(super) fn show(report: &Report) -> String {
     out
 }
 
-fn show_scenario(out: &mut String, scenario: &Scenario) {
+fn show_scenario(out: &mut String, scenario: &Scenario, root: &Root) {
     let mut head = format!("{} · {}", scenario.answer.words(), plain(&scenario.name));
     if !scenario.runs.is_empty() {
         let _ = write!(head, " · {}", many(scenario.runs.len(), "run"));
@@ -102,6 +105,11 @@ fn show_scenario(out: &mut String, scenario: &Scenario) {
             let _ = write!(text, "; {}", plain(because));
         }
         bullet(out, &text);
+        for line in &finding.lines {
+            let place = plain(&shortened(&root.shown(line), PATH));
+            // A path is not broken: people copy it.
+            let _ = writeln!(out, "    at {place}");
+        }
     }
     for budget in &scenario.budgets {
         let text = match budget.stands {

@@ -59,6 +59,9 @@ pub(crate) struct Options {
     /// Without any progress for so long, the program hangs and is killed.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = interval)]
     hang_after: Duration,
+    /// A round that takes longer than this hangs, however busy the program is, such as 10m.
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    round_at_most: Option<Duration>,
     /// How many finished items may wait in the program's queue, where it counts items. More
     /// than that and one for each producer is a backlog.
     #[arg(long, value_name = "N")]
@@ -112,6 +115,7 @@ impl Options {
             .end_when(crate::signals::asked_to_end()?)
             .memory_limit(self.limit_bytes())
             .hang_after(self.hang_after)
+            .round_at_most(self.round_at_most)
             .queue(queue)
             .sample_every(self.sample_every)
             .suppressions(self.read_suppressions()?))

@@ -147,6 +147,22 @@ fn the_run_follows_the_committed_schema() {
 }
 
 #[test]
+fn a_round_that_is_busy_for_ever_hangs_where_it_is_said_how_long_one_may_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy = "for i in 1 2 3; do echo round $i done; done; while :; do :; done";
+    let at_most = ["--warmup", "1", "--round-at-most", "1s"];
+    let (code, words, hung) = run(folder.path(), &at_most, busy);
+    assert_eq!((code, class(&hung)), (3, "hang"), "{words}");
+    assert!(words.contains("though it was busy"), "{words}");
+
+    // It is the round that is too long, not the program.
+    let at_most = ["--warmup", "1", "--round-at-most", "30s"];
+    let longer = rounds("x=$(echo hello)");
+    let (_, words, passed) = run(folder.path(), &at_most, &longer);
+    assert_ne!(class(&passed), "hang", "{words}");
+}
+
+#[test]
 fn a_program_that_is_not_there_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let output = command(folder.path())

@@ -475,10 +475,14 @@ pub enum Ending {
     },
     /// The kernel's out-of-memory killer took it with no limit of ours involved.
     OomKilled,
-    /// No progress for the watchdog's time: no round, no allocation, no CPU.
+    /// No progress for the watchdog's time: no round, no allocation, no CPU; or no round
+    /// within the time that one may take.
     Hang {
         /// Seconds without progress.
         idle_seconds: f64,
+        /// Whether it worked all the while, and only ended no round.
+        #[serde(default)]
+        busy: bool,
     },
     /// A signal killed it.
     Signal {

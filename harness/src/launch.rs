@@ -118,9 +118,10 @@ impl<'a> Launch<'a> {
     pub fn how_it_ended(&self, outcome: Outcome, exit: ExitStatus, found: &Found) -> Ending {
         let completed = match outcome {
             Outcome::Panicked(message) => return Ending::Panicked { message },
-            Outcome::Hung { idle } => {
+            Outcome::Hung { idle, busy } => {
                 return Ending::Hang {
                     idle_seconds: idle.as_secs_f64(),
+                    busy,
                 };
             }
             // The limit may have struck a descendant, and the workload went on without it.
@@ -176,8 +177,8 @@ pub(crate) enum Outcome {
     Gone,
     /// Its body panicked.
     Panicked(String),
-    /// It made no progress for so long.
-    Hung { idle: Duration },
+    /// It made no progress for so long, or worked and ended no round.
+    Hung { idle: Duration, busy: bool },
 }
 
 /// Whether a program that was told to end did that, rather than crash on the way: what

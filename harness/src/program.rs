@@ -172,6 +172,14 @@ impl Program {
         self
     }
 
+    /// A round that takes longer hangs, however busy the program is; so does one before the
+    /// first round.
+    #[must_use]
+    pub fn round_at_most(mut self, time: Option<Duration>) -> Self {
+        self.plan.round_ms = time.map(milliseconds);
+        self
+    }
+
     /// Keeps the program's output in the run's folder alone, and does not pass it on.
     #[must_use]
     pub fn quiet(mut self) -> Self {
@@ -385,7 +393,9 @@ impl Watch<'_> {
     /// Books rounds as they end, until the program has ended, is told to, or hangs.
     fn until_it_ends(&mut self, ended: &Receiver<Ended>) -> Result<Outcome, Error> {
         let hang_after = Duration::from_millis(self.program.plan.hang_ms);
+        let round_at_most = self.program.plan.round_ms.map(Duration::from_millis);
         let mut progress = Progress::new();
+        let mut begun = Instant::now();
         let mut next = None;
         loop {
             if self.is_to_end() {
@@ -398,8 +408,9 @@ impl Watch<'_> {
             };
             match round {
                 Ok(round) => {
-                    progress = Progress::new();
                     next = self.round_ended(round, ended)?;
+                    progress = Progress::new();
+                    begun = Instant::now();
                     continue;
                 }
                 // Both streams are closed; a program may live on without them.
@@ -413,7 +424,15 @@ impl Watch<'_> {
             let idle = progress.idle_for(self.ledger, cpu_ms);
             if idle >= hang_after {
                 self.kill();
-                return Ok(Outcome::Hung { idle });
+                return Ok(Outcome::Hung { idle, busy: false });
+            }
+            let took = begun.elapsed();
+            if round_at_most.is_some_and(|limit| took >= limit) {
+                self.kill();
+                return Ok(Outcome::Hung {
+                    idle: took,
+                    busy: true,
+                });
             }
         }
     }

@@ -157,7 +157,7 @@ fn never_reached(plan: &Plan, code: i32, folder: &RunFolder) -> String {
 enum Heard {
     Report(Report),
     Gone,
-    Hung { idle: Duration },
+    Hung { idle: Duration, busy: bool },
 }
 
 struct Session<'a> {
@@ -345,11 +345,12 @@ impl Session<'_> {
             let cpu_ms = self.sampler.latest().map_or(0, |gauges| gauges.cpu_ms);
             let idle = progress.idle_for(self.ledger, cpu_ms);
             if idle >= hang_after {
-                return Ok(Heard::Hung { idle });
+                return Ok(Heard::Hung { idle, busy: false });
             }
             if round_at_most.is_some_and(|limit| begun.elapsed() >= limit) {
                 return Ok(Heard::Hung {
                     idle: begun.elapsed(),
+                    busy: true,
                 });
             }
         }
@@ -372,9 +373,9 @@ impl Session<'_> {
         match heard {
             Heard::Gone => Ok(Outcome::Gone),
             Heard::Report(Report::Panicked(message)) => Ok(Outcome::Panicked(message)),
-            Heard::Hung { idle } => {
+            Heard::Hung { idle, busy } => {
                 kill_group(self.child.pid());
-                Ok(Outcome::Hung { idle })
+                Ok(Outcome::Hung { idle, busy })
             }
             Heard::Report(report) => Err(Error::BadChild {
                 problem: format!("the workload said {report:?} when that made no sense"),

@@ -526,9 +526,14 @@ impl<'a> Evidence<'a> {
     }
 
     /// The sentence of a hang.
-    pub(super) fn hang(&self, idle_seconds: f64) -> String {
+    pub(super) fn hang(&self, idle_seconds: f64, busy: bool) -> String {
+        let what = if busy {
+            "no round ended, though it was busy"
+        } else {
+            "no round ended, nothing was allocated, no CPU was used"
+        };
         format!(
-            "no progress for {idle_seconds:.0} s after {}: no round ended, nothing was allocated, no CPU was used",
+            "no progress for {idle_seconds:.0} s after {}: {what}",
             words::many(self.books.rounds.len(), "round")
         )
     }

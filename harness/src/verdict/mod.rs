@@ -127,7 +127,10 @@ pub struct Tried {
 pub fn judge(books: &Books, settings: &Settings) -> Verdict {
     let evidence = Evidence::gather(books, settings);
     let (class, sentence, missing) = match &books.ending {
-        Ending::Hang { idle_seconds } => (Class::Hang, evidence.hang(*idle_seconds), Vec::new()),
+        Ending::Hang { idle_seconds, busy } => {
+            let sentence = evidence.hang(*idle_seconds, *busy);
+            (Class::Hang, sentence, Vec::new())
+        }
         Ending::Limit { .. } | Ending::OomKilled => {
             let (class, sentence) = evidence.killed();
             (class, sentence, Vec::new())

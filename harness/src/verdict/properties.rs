@@ -359,7 +359,8 @@ fn ending() -> impl Strategy<Value = Ending> {
             enforced_by: crate::books::LimitKind::Watchdog,
         }),
         1 => Just(Ending::OomKilled),
-        1 => seconds().prop_map(|idle_seconds| Ending::Hang { idle_seconds }),
+        1 => (seconds(), any::<bool>())
+            .prop_map(|(idle_seconds, busy)| Ending::Hang { idle_seconds, busy }),
         1 => any::<i32>().prop_map(|signal| Ending::Signal { signal }),
         1 => any::<i32>().prop_map(|code| Ending::Exited { code }),
         1 => Just(Ending::Panicked { message: "\u{0}".to_owned() }),

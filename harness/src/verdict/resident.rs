@@ -153,6 +153,9 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
             out.growing.push(growing.found);
         }
     }
+    // The GPU's driver shares page-locked memory with the card, and the ledger knows it.
+    let pinned = ledger.held(|layer| layer == Layer::Pinned);
+    let pinned: Vec<i64> = pinned.iter().map(|held| held.bytes.max(0)).collect();
     for (layer, of) in [
         (
             Layer::Shmem,
@@ -163,7 +166,10 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
         let Some(values) = gauge(books, ledger.base, of) else {
             continue;
         };
-        if let Some(mut growing) = growing(layer, &values, &values, settings) {
+        let unexplained: Vec<i64> = (values.iter().zip(&pinned))
+            .map(|(all, pinned)| all.saturating_sub(*pinned).max(0))
+            .collect();
+        if let Some(mut growing) = growing(layer, &unexplained, &values, settings) {
             let (maps, theirs, _) = grown_maps(books, ledger.base, |kind| kind == MapKind::Shmem);
             let stays = books.probes.iter().any(|probe| {
                 matches!((&probe.before, &probe.after), (Some(before), Some(after))

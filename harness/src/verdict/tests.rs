@@ -985,7 +985,10 @@ fn an_end_by_something_else_is_a_crash_or_a_hang() {
         "{}",
         crash.sentence
     );
-    books.ending = Ending::Hang { idle_seconds: 30.0 };
+    books.ending = Ending::Hang {
+        idle_seconds: 30.0,
+        busy: false,
+    };
     assert_eq!(verdict(&books).class, Class::Hang);
 }
 

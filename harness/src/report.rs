@@ -106,7 +106,7 @@ pub(crate) fn new_table(header: &[&str], words: usize) -> Table {
 }
 
 /// Layers: what the ledger books exactly, then what the system says.
-fn layers(books: &Books) -> Table {
+pub(crate) fn layers(books: &Books) -> Table {
     let header = [
         "layer",
         "allocated",
@@ -235,7 +235,7 @@ fn signed(bytes: i64) -> String {
 }
 
 /// Phases: exact traffic of the measured rounds.
-fn phases(books: &Books) -> Table {
+pub(crate) fn phases(books: &Books) -> Table {
     let header = [
         "phase",
         "layer",
@@ -303,7 +303,7 @@ fn last_words(run: &Run) -> Option<String> {
     (!tail.is_empty()).then(|| tail.join("\n"))
 }
 
-fn footer(run: &Run) -> String {
+pub(crate) fn footer(run: &Run) -> String {
     let health = &run.books.health;
     let judged = &run.verdict.judged;
     let live_blocks: i64 = run

@@ -81,7 +81,10 @@ fn in_round(round: u32) -> String {
 fn thinned_in_words(moments: &Moments) -> String {
     let exist = count(i64::try_from(moments.exist).unwrap_or(i64::MAX), "sample");
     if moments.in_one_place <= 1 {
-        return format!("All {exist} are drawn.");
+        return match moments.exist {
+            1 => "Its one sample is drawn.".to_owned(),
+            _ => format!("All {exist} are drawn."),
+        };
     }
     format!(
         "Of {exist}, {} are drawn: of each {} neighbours those at which live, resident or card \

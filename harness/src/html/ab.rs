@@ -142,7 +142,7 @@ fn runs(id: &str, stored: &StoredComparison) -> Markup {
                 summary { "All " (most) " " (what) "s as a table" }
                 (scrolling("The peak of each run", html! {
                     table data-points="" {
-                        caption { "The peak of each run" }
+                        caption { span { "The peak of each run" } }
                         thead { tr { th scope="col" { (what) } th.n scope="col" { "baseline" } th.n scope="col" { "candidate" } } }
                         tbody { @for number in &numbers { tr data-x=(place(percent(*number))) {
                             th scope="row" { (what) " " (number + 1) }
@@ -184,7 +184,7 @@ fn waterfall(why: &Why) -> Markup {
         name,
         html! {
             table.parts {
-                caption { (name) }
+                caption { span { (name) } }
                 thead { tr {
                     th scope="col" { "term" }
                     th.n scope="col" { "baseline" }

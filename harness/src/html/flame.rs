@@ -95,7 +95,7 @@ fn boxes(drawn: &[Drawn<'_>], all: i64) -> Markup {
         name,
         html! {
             table data-points="" {
-                caption { (name) }
+                caption { span { (name) } }
                 thead { tr {
                     th scope="col" { "frame" }
                     th.n scope="col" { "depth" }

@@ -196,7 +196,7 @@ fn heat_map(id: &str, caption: &str, what: &str, mut rows: Vec<Row>, rounds: u32
         figure.heat-figure data-heat="" {
             (scrolling(caption, html! {
                 table.heat id=(id) {
-                    caption { (Said(caption)) ". A darker cell holds more, on a logarithmic scale." }
+                    caption { span { (Said(caption)) ". The stronger the shade, the more is left, on a logarithmic scale." } }
                     thead { tr {
                         th scope="col" { (what) }
                         @for name in columns.names() { th scope="col" { (name) } }
@@ -227,7 +227,7 @@ fn cell_of(unit: Unit, cell: Amount, least: i64, most: i64) -> Markup {
         Unit::Things => grouped(number),
     };
     html! {
-        td.n class=(format!("h{}", shade(number, least, most))) data-said=(exactly) { (unit.short(number)) }
+        td class=(format!("n h{}", shade(number, least, most))) data-said=(exactly) { (unit.short(number)) }
     }
 }
 

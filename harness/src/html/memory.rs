@@ -30,7 +30,7 @@ pub(super) fn over_time(id: &str, books: &Books, moments: Result<&Moments, &str>
         name: "moment",
         names: samples
             .iter()
-            .map(|sample| format!("{}, {}", moment(sample.t), in_round(sample.round)))
+            .map(|sample| format!("{}, {}", precisely(sample.t), in_round(sample.round)))
             .collect(),
         marks: books
             .rounds
@@ -51,13 +51,21 @@ pub(super) fn over_time(id: &str, books: &Books, moments: Result<&Moments, &str>
         card(samples),
         queue(samples),
     ];
+    let unread = samples
+        .iter()
+        .filter(|sample| resident(sample).is_none())
+        .count();
     let caption = html! {
-        "Memory over time. Lines stand where a round had settled"
+        "Lines stand where a round had settled"
         @if across.shaded.is_some() { "; the warm-up is shaded" }
         ". " (thinned_in_words(moments))
         @if samples.iter().all(|sample| sample.layers.is_empty()) {
             " These samples are of a tidegate that did not keep layers and phases: all of the \
              heap is one layer."
+        }
+        @if unread > 0 {
+            " At " (count(unread as i64, "sample")) " the gauges could not be read, as at the end \
+             of a program: resident memory is drawn as 0 there."
         }
         @if moments.torn {
             " The file of samples breaks off: what came after is not known."
@@ -69,6 +77,14 @@ pub(super) fn over_time(id: &str, books: &Books, moments: Result<&Moments, &str>
         &across,
         &panels.into_iter().flatten().collect::<Vec<_>>(),
     )
+}
+
+/// A moment to the millisecond, for samples are some of these apart.
+fn precisely(seconds: f64) -> String {
+    match seconds.is_finite() {
+        true => format!("{seconds:.3} s"),
+        false => moment(seconds),
+    }
 }
 
 fn in_round(round: u32) -> String {
@@ -172,17 +188,7 @@ fn gauges(samples: &[Sample]) -> Option<Panel> {
         }),
     });
     let series = series.filter(|series| series.values.iter().any(|value| *value > 0.0));
-    let unread = samples
-        .iter()
-        .filter(|sample| resident(sample).is_none())
-        .count();
-    let title = match unread {
-        0 => "Resident, from the system's gauges".to_owned(),
-        unread => format!(
-            "Resident, from the system's gauges (drawn as 0 at {unread} samples that have none)"
-        ),
-    };
-    panel(&title, series.collect())
+    panel("Resident, from the system's gauges", series.collect())
 }
 
 fn card(samples: &[Sample]) -> Option<Panel> {

@@ -153,10 +153,10 @@ fn contents(entries: &[Entry]) -> Markup {
         nav aria-label="Contents" {
             (table::scrolling("Contents", html! {
                 table.contents {
-                    caption { "What each was found to be" }
+                    caption { span { "What each was found to be" } }
                     thead { tr { th scope="col" { "result" } th scope="col" { "answer" } th scope="col" { "why" } } }
                     tbody { @for (number, entry) in entries.iter().enumerate() { tr {
-                        th scope="row" { a href=(format!("#r{}", number + 1)) { (Said(&entry.name)) } span.where { (entry.kind) } }
+                        th scope="row" { a href=(format!("#r{}", number + 1)) { (Said(&entry.name)) } span.where { (entry.kind) " · " (Said(&entry.path.display().to_string())) } }
                         td { (badge(entry.outcome, &entry.answer)) }
                         td.why { (Said(&entry.sentence)) }
                     } } }

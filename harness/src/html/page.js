@@ -24,16 +24,16 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
   showTheme();
 
-  // The name of each column, with its group's where there are groups.
+  // The name of each column, and its group's where there are groups.
   const columnsOf = (table) => {
     const rows = [...table.tHead.rows];
-    if (rows.length === 1) return [...rows[0].cells].map((cell) => cell.textContent);
-    const names = [rows[0].cells[0].textContent];
+    if (rows.length === 1) return [...rows[0].cells].map((cell) => ({ group: "", name: cell.textContent }));
+    const columns = [{ group: "", name: rows[0].cells[0].textContent }];
     const own = [...rows[1].cells];
     for (const group of [...rows[0].cells].slice(1)) {
-      for (const cell of own.splice(0, group.colSpan)) names.push(`${group.textContent}, ${cell.textContent}`);
+      for (const cell of own.splice(0, group.colSpan)) columns.push({ group: group.textContent, name: cell.textContent });
     }
-    return names;
+    return columns;
   };
 
   for (const figure of document.querySelectorAll("figure[data-walk]")) {
@@ -48,9 +48,9 @@
       let group = "";
       const parts = [...row.cells].map((cell, at) => {
         if (at === 0) return cell.textContent;
-        const [head, ...own] = columns[at].split(", ");
-        const name = own.length === 0 ? head : head === group ? own.join(", ") : `${head}: ${own.join(", ")}`;
-        group = head;
+        const column = columns[at];
+        const name = column.group === group ? column.name : `${column.group}: ${column.name}`;
+        group = column.group;
         return cell.textContent === "" ? "" : `${name} ${cell.textContent}`;
       });
       return parts.filter((part) => part !== "").join("; ");
@@ -87,6 +87,7 @@
         go(nearest);
       });
     }
+    told.textContent = "Arrow keys move along the plot, and so does the pointer.";
     walk.hidden = false;
   }
 
@@ -102,7 +103,7 @@
     const tell = (row, column) => {
       const cell = cells[row][column];
       const what = [...cell.parentElement.cells[0].children].map((part) => part.textContent).join(", ");
-      const round = columns[column + 1];
+      const round = columns[column + 1].name;
       const when = round === "all" ? "in all rounds" : round === "before" ? "before the first round" : `born in round ${round}`;
       told.textContent = `${what}; ${when}: ${cell.dataset.said ?? cell.textContent}`;
     };

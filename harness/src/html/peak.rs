@@ -120,7 +120,7 @@ fn parts(what: &str, sample: &Sample, mut parts: Vec<(String, i64)>) -> Markup {
         what,
         html! {
             table.parts {
-                caption { (what) ", " (when) }
+                caption { span { (what) ", " (when) } }
                 thead { tr {
                     th scope="col" { "part" }
                     th.n scope="col" { "bytes" }
@@ -158,10 +158,10 @@ fn phases(books: &Books) -> Markup {
         name,
         html! {
             table.parts {
-                caption {
+                caption { span {
                     (name) ", at its own moment: they do not add up"
                     @if others > 0 { ". " (count(others as i64, "smaller one")) " left out" }
-                }
+                } }
                 thead { tr { th scope="col" { "phase" } th scope="col" { "layer" } th.n scope="col" { "peak" } td {} } }
                 tbody { @for phase in phases { tr {
                     th scope="row" { (Said(&phase.phase)) }

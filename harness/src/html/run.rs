@@ -50,7 +50,7 @@ pub(super) fn sections(id: &str, shown: &ShownRun) -> Markup {
 
 pub(super) fn section(id: &str, part: &str, title: &str, content: Markup) -> Markup {
     let id = format!("{id}-{part}");
-    html! { section aria-labelledby=(id) { h3 id=(id) { (title) } (content) } }
+    html! { section { h3 id=(id) { (title) } (content) } }
 }
 
 fn ended(seconds: u64) -> String {
@@ -135,7 +135,7 @@ pub(super) fn machine(machine: &Machine) -> Markup {
     html! {
         (scrolling("The machine's fingerprint", html! {
             table.fields {
-                caption { "The machine's fingerprint: numbers of another one are not compared with these" }
+                caption { span { "The machine's fingerprint: numbers of another one are not compared with these" } }
                 thead { tr { th scope="col" { "field" } th scope="col" { "value" } } }
                 tbody { @for (name, field) in FIELDS { tr { th scope="row" { (name) } td { (Said(&counts(field))) } } } }
             }

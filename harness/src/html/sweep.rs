@@ -248,7 +248,7 @@ fn table(name: &str, shown: &[&Checked], places: &Places) -> Markup {
         caption,
         html! {
             table data-points="" {
-                caption { (caption) }
+                caption { span { (caption) } }
                 thead { tr {
                     th scope="col" { (Said(name)) }
                     th.n scope="col" { "measured" }

@@ -16,7 +16,7 @@ pub(super) fn of_terminal(table: &comfy_table::Table, caption: &str, words: usiz
         caption,
         html! {
             table {
-                caption { (caption) }
+                caption { span { (caption) } }
                 thead { tr {
                     @for (column, name) in header.iter().enumerate() {
                         @if name.is_empty() { td {} } @else {
@@ -38,7 +38,7 @@ pub(super) fn of_terminal(table: &comfy_table::Table, caption: &str, words: usiz
 
 /// A box that scrolls sideways where its content is wider than the page, by keyboard too.
 pub(super) fn scrolling(label: &str, content: Markup) -> Markup {
-    html! { div.scroll tabindex="0" role="region" aria-label=(format!("{label}, scrolls sideways")) { (content) } }
+    html! { div.scroll tabindex="0" role="group" aria-label=(format!("{label}, scrolls sideways")) { (content) } }
 }
 
 /// What stands in the place of something that an input lacks.

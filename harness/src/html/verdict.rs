@@ -151,7 +151,7 @@ pub(super) fn evidence(run: &Run) -> Markup {
             (lacking("There is no finding and no note."))
         }
         @if !verdict.findings.is_empty() {
-            ol.findings { @for finding in verdict.findings.iter().take(FINDINGS) { li { (one(finding)) } } }
+            ol.findings { @for finding in verdict.findings.iter().take(FINDINGS) { li { (one(finding, finding.sentence == verdict.sentence)) } } }
             @if others > 0 { p { "And " (count(others as i64, "more finding")) ", which the run's file has." } }
         }
         ul.notes {
@@ -164,9 +164,12 @@ pub(super) fn evidence(run: &Run) -> Markup {
     }
 }
 
-fn one(finding: &Finding) -> Markup {
+/// `is_said` where the banner has said what it is.
+fn one(finding: &Finding, is_said: bool) -> Markup {
     html! {
-        p { (badge(Outcome::of(finding.class), finding.class.name())) " " (Said(&finding.sentence)) }
+        @if !is_said {
+            p { (badge(Outcome::of(finding.class), finding.class.name())) " " (Said(&finding.sentence)) }
+        }
         @if let Some(cause) = &finding.cause { p { b { "Cause: " } (Said(cause)) } }
         @if !finding.confirmed.is_empty() {
             p { b { "Borne out by: " } (finding.confirmed.iter().map(|by| words(*by)).collect::<Vec<_>>().join("; ")) "." }

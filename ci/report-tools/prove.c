@@ -1,13 +1,23 @@
 // A stand-in for a prover: prove ROUNDS LOSES [MIB]. In each round it holds MIB (8 unless
-// given) for a while, and loses a block of 96 bytes if LOSES is 1. It crashes if ROUNDS is 0.
+// given) in phase synthesis and half of it in msm, and loses a block of 96 bytes of phase
+// finish if LOSES is 1. It crashes if ROUNDS is 0.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tidegate.h"
+
 static void *kept[1000];
 
-__attribute__((noinline)) static void finish(int round, int loses) {
+static void *filled(size_t bytes) {
+    char *block = malloc(bytes);
+    memset(block, 1, bytes);
+    usleep(20000);
+    return block;
+}
+
+static void finish(int round, int loses) {
     char *result = malloc(96); // leaks here
     memset(result, round, 96);
     if (loses) {
@@ -17,11 +27,17 @@ __attribute__((noinline)) static void finish(int round, int loses) {
     }
 }
 
-__attribute__((noinline)) static void synthesise(size_t mib) {
-    char *vectors = malloc(mib << 20);
-    memset(vectors, 1, mib << 20);
-    usleep(20000);
+static void prove(int round, int loses, size_t mib) {
+    uint64_t before = tidegate_enter("synthesis");
+    void *vectors = filled(mib << 20);
+    tidegate_enter("msm");
+    void *buckets = filled(mib << 19);
     free(vectors);
+    usleep(20000);
+    free(buckets);
+    tidegate_enter("finish");
+    finish(round, loses);
+    tidegate_return(before);
 }
 
 int main(int count, char **arguments) {
@@ -32,8 +48,7 @@ int main(int count, char **arguments) {
         abort();
     }
     for (int round = 1; round <= rounds; ++round) {
-        synthesise(mib);
-        finish(round, loses);
+        prove(round, loses, mib);
         printf("round %d\n", round);
         fflush(stdout);
         usleep(20000);

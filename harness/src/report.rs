@@ -181,7 +181,7 @@ pub(crate) fn layers(books: &Books) -> Table {
     ];
     for (name, read) in bytes {
         if read(&start) != 0 || read(&end) != 0 {
-            let change = read(&end) as i64 - read(&start) as i64;
+            let change = (read(&end) as i64).saturating_sub(read(&start) as i64);
             row(
                 &mut table,
                 name,
@@ -202,7 +202,7 @@ pub(crate) fn layers(books: &Books) -> Table {
             name,
             grouped(from),
             grouped(to),
-            change_of(to - from),
+            change_of(to.saturating_sub(from)),
         );
     }
     table
@@ -311,8 +311,7 @@ pub(crate) fn footer(run: &Run) -> String {
         .series
         .iter()
         .filter_map(|series| series.live.last())
-        .map(|amount| amount.blocks)
-        .sum();
+        .fold(0, |sum, amount| sum.saturating_add(amount.blocks));
     let mut text = format!(
         "{} of {} series judged{}. Peaks are exact to {}. The meter took {} for its books and {} in \
          the blocks. {}",

@@ -56,7 +56,7 @@ pub(super) fn survivors(id: &str, books: &Books, explanation: Option<&Explanatio
                 (by_place(id, books))
             }
             None => {
-                (lacking("This run has no call stacks, so that survivors are told by phase and layer, not by line. `cargo tidegate explain` takes stacks."))
+                (lacking("This run has no call stacks, so that survivors are told by phase and layer, not by line. cargo tidegate explain takes stacks."))
                 (by_place(id, books))
             }
         }
@@ -123,7 +123,7 @@ fn by_site(id: &str, explanation: &Explanation) -> Markup {
         match more {
             0 => String::new(),
             more => format!(
-                ". {} more are not stored with the run; all are in its folder `explain`",
+                ". {} more are not stored with the run; all are in its folder explain",
                 count(i64::try_from(more).unwrap_or(i64::MAX), "site")
             ),
         }

@@ -54,7 +54,7 @@ pub(super) fn sections(id: &str, sweep: &Sweep) -> Markup {
         @if let Some((_, more)) = contradictions(&sweep.forecast, name) {
             ul.notes { @for line in more { li { (Said(&line)) } } }
         }
-        (section(id, "plot", "The peak over the parameter", plot(&format!("{id}-plot"), sweep)))
+        (section(id, "plot", "The peak over the parameter", plot(&format!("{id}-peaks"), sweep)))
         (section(id, "values", "Value by value", of_terminal(&values(&sweep.forecast, name), "Each value: measured, predicted, and how far off", 0)))
         (section(id, "machine", "Machine", html! {
             @if sweep.parts.is_empty() { (lacking("These are published peaks: nothing says on which machine they were measured.")) }

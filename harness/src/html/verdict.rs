@@ -4,11 +4,10 @@ use maud::{Markup, html};
 
 use super::table::lacking;
 use super::text::{Said, visible};
-use crate::books::{Amount, Layer};
 use crate::explain::{Site, belongs};
 use crate::run::Run;
-use crate::verdict::words::{amount, count, many, rounds, size_u64};
-use crate::verdict::{Class, Confirmation, Finding};
+use crate::verdict::words::{count, rounds, size_u64};
+use crate::verdict::{Class, Confirmation, Finding, amount_of};
 
 /// Findings that are told one by one.
 const FINDINGS: usize = 20;
@@ -98,8 +97,8 @@ fn glance(run: &Run) -> Markup {
     html! {
         dl.glance {
             div { dt { "What grew" } dd {
-                @if let Some(each) = finding.per_driver { (of_layer(finding.layer, each)) " " (finding.driver.words()) "; " }
-                (of_layer(finding.layer, finding.total)) " in " (count(i64::from(finding.over_rounds), "round"))
+                @if let Some(each) = finding.per_driver { (amount_of(finding.layer, each)) " " (finding.driver.words()) "; " }
+                (amount_of(finding.layer, finding.total)) " in " (count(i64::from(finding.over_rounds), "round"))
             } }
             div { dt { "Where" } dd { (finding.layer.name()) @if !finding.phase.is_empty() { ", phase " b { (Said(&finding.phase)) } } } }
             div { dt { "Since" } dd {
@@ -110,14 +109,6 @@ fn glance(run: &Run) -> Markup {
             } }
             div { dt { "From which line" } dd { (from(run, finding, site)) } }
         }
-    }
-}
-
-fn of_layer(layer: Layer, of: Amount) -> String {
-    if layer.is_counted() {
-        many(usize::try_from(of.blocks).unwrap_or(0), "thing")
-    } else {
-        amount(of)
     }
 }
 

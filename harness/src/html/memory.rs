@@ -30,7 +30,11 @@ pub(super) fn over_time(id: &str, books: &Books, moments: Result<&Moments, &str>
         name: "moment",
         names: samples
             .iter()
-            .map(|sample| format!("{}, {}", precisely(sample.t), in_round(sample.round)))
+            .map(|sample| {
+                // Two that were taken in a hurry differ in nothing but their number.
+                let (at, round) = (precisely(sample.t), in_round(sample.round));
+                format!("{at}, {round}, sample {}", sample.n)
+            })
             .collect(),
         marks: books
             .rounds
@@ -87,9 +91,11 @@ fn precisely(seconds: f64) -> String {
     }
 }
 
-fn in_round(round: u32) -> String {
+/// The round of a sample. A program that we did not build is in its first one, or before it,
+/// until that has ended.
+pub(super) fn in_round(round: u32) -> String {
     match round {
-        0 => "before the first round".to_owned(),
+        0 => "before round 1 had ended".to_owned(),
         round => format!("round {round}"),
     }
 }

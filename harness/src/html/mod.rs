@@ -152,13 +152,19 @@ fn contents(entries: &[Entry]) -> Markup {
     html! {
         nav aria-label="Contents" {
             (table::scrolling("Contents", html! {
-                table.contents {
+                // Narrow pages lay the cells out as blocks, and the roles keep it a table.
+                table.contents role="table" {
                     caption { span { "What each was found to be" } }
-                    thead { tr { th scope="col" { "result" } th scope="col" { "answer" } th scope="col" { "why" } } }
-                    tbody { @for (number, entry) in entries.iter().enumerate() { tr {
-                        th scope="row" { a href=(format!("#r{}", number + 1)) { (Said(&entry.name)) } span.where { (entry.kind) " · " (Said(&entry.path.display().to_string())) } }
-                        td { (badge(entry.outcome, &entry.answer)) }
-                        td.why { (Said(&entry.sentence)) }
+                    thead role="rowgroup" { tr role="row" {
+                        @for name in ["result", "answer", "why"] { th scope="col" role="columnheader" { (name) } }
+                    } }
+                    tbody role="rowgroup" { @for (number, entry) in entries.iter().enumerate() { tr role="row" {
+                        th scope="row" role="rowheader" {
+                            a href=(format!("#r{}", number + 1)) { (Said(&entry.name)) }
+                            span.where { (entry.kind) " · " (Said(&entry.path.display().to_string())) }
+                        }
+                        td role="cell" { (badge(entry.outcome, &entry.answer)) }
+                        td.why role="cell" { (Said(&entry.sentence)) }
                     } } }
                 }
             }))

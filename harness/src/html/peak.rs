@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::memory::RESIDENT;
+use super::memory::{RESIDENT, in_round};
 use super::moments::{Moments, resident};
 use super::table::{bar, lacking, scrolling};
 use super::text::{Said, Unit, moment, share};
@@ -112,10 +112,7 @@ fn parts(what: &str, sample: &Sample, mut parts: Vec<(String, i64)>) -> Markup {
             sum,
         ));
     }
-    let when = match sample.round {
-        0 => format!("at {}, before the first round", moment(sample.t)),
-        round => format!("at {} in round {round}", moment(sample.t)),
-    };
+    let when = format!("at {}, {}", moment(sample.t), in_round(sample.round));
     scrolling(
         what,
         html! {

@@ -177,7 +177,10 @@ impl Shown {
     fn text(&self) -> String {
         let html = self.page.html();
         let path = self.folder.path().display().to_string();
-        text_of(&html).replace(&path, "FOLDER")
+        let version = env!("CARGO_PKG_VERSION");
+        text_of(&html)
+            .replace(&path, "FOLDER")
+            .replace(version, "VERSION")
     }
 }
 

@@ -5,6 +5,7 @@
 //! one has none: frames are boxes placed by percent, so that text keeps its size, the figure
 //! bends to the page, and the page's policy needs no exception.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::PathBuf;
@@ -34,7 +35,8 @@ struct Node {
     place: String,
     yours: bool,
     bytes: i64,
-    below: Vec<Node>,
+    /// By name and place.
+    below: BTreeMap<(String, String), Node>,
 }
 
 /// A frame as it is drawn.
@@ -164,15 +166,8 @@ fn tree(explanation: &Explanation) -> Node {
         root.bytes = root.bytes.saturating_add(site.grown.bytes);
         let mut at = &mut root;
         for step in steps(site) {
-            let known = at
-                .below
-                .iter()
-                .position(|node| node.name == step.name && node.place == step.place);
-            let index = known.unwrap_or_else(|| {
-                at.below.push(step);
-                at.below.len() - 1
-            });
-            at = &mut at.below[index];
+            let key = (step.name.clone(), step.place.clone());
+            at = at.below.entry(key).or_insert(step);
             at.bytes = at.bytes.saturating_add(site.grown.bytes);
         }
     }
@@ -210,7 +205,7 @@ fn lay<'a>(node: &'a Node, depth: usize, from: f64, wide: f64, drawn: &mut Vec<D
         from,
         wide,
     });
-    let mut below: Vec<&Node> = node.below.iter().collect();
+    let mut below: Vec<&Node> = node.below.values().collect();
     below.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
     let mut at = from;
     for child in below {
@@ -221,5 +216,5 @@ fn lay<'a>(node: &'a Node, depth: usize, from: f64, wide: f64, drawn: &mut Vec<D
 }
 
 fn frames_of(node: &Node) -> usize {
-    1 + node.below.iter().map(frames_of).sum::<usize>()
+    1 + node.below.values().map(frames_of).sum::<usize>()
 }

@@ -66,7 +66,7 @@ pub(super) fn banner(run: &Run) -> Markup {
     };
     html! {
         div class=(format!("verdict {}", outcome.class())) {
-            p.class { (badge(outcome, verdict.class.name())) span.gate { (gate) } }
+            p.class { (badge(outcome, verdict.class.name())) " " span.gate { (gate) } }
             p.sentence { (Said(&verdict.sentence)) }
         }
         (glance(run))

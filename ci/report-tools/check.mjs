@@ -134,12 +134,12 @@ const text = (page) => page.evaluate(() => {
   return copy.textContent.replace(/\s+/g, " ");
 });
 
-async function check(browser, file, shots) {
+async function check(browser, file, { shots, widths = WIDTHS, schemes = SCHEMES } = {}) {
   const wrong = [];
   const name = path.basename(file, ".html");
   const note = (what, found) => wrong.push(...found.map((text) => `${name}, ${what}: ${text}`));
   let whole = "";
-  for (const width of WIDTHS) for (const colorScheme of SCHEMES) {
+  for (const width of widths) for (const colorScheme of schemes) {
     const what = `${width} px, ${colorScheme}`;
     const { context, page, wrong: seen } = await opened(browser, file, { viewport: { width, height: 900 }, colorScheme });
     note(what, await overflow(page));
@@ -174,7 +174,7 @@ const PLANTED = [
   ["a wide table", (html) => html.replace("<main", '<table style="x" width="3000"><tr><td>wide</td></tr></table><main'), /scrolls sideways/],
   ["a script of a stranger's", (html) => html.replace("<main", "<script>document.title = 1</script><main"), /script-src|Content Security Policy/],
   ["a picture from the network", (html) => html.replace("<main", '<img alt="" src="http://example.invalid/x.png"><main'), /request|Content Security Policy/],
-  ["a figure without a name", (html) => html.replace(/<title id="[^"]*-title">/, "<title>"), /axe: svg-img-alt|axe: aria/],
+  ["a figure without a name", (html) => html.replace(/<title id="[^"]*-title">[^<]*<\/title>/, ""), /axe: svg-img-alt/],
   ["a grid that stands still", (html) => html.replace(/<meta http-equiv[^>]*>/, "").replace('case "ArrowRight": column += 1', 'case "ArrowRight": column += 0'), /arrow keys announce/],
   ["faint text", (html) => html.replace("<main", '<p><font color="#cccccc">faint</font></p><main'), /color-contrast/],
 ];
@@ -188,7 +188,7 @@ async function plant(browser, file) {
     if (edited === html) throw new Error(`nothing was planted for ${what}`);
     const at = path.join(folder, "planted.html");
     writeFileSync(at, edited);
-    const found = await check(browser, at);
+    const found = await check(browser, at, { widths: [400], schemes: ["light"] });
     const isFound = found.some((text) => expected.test(text));
     if (!isFound) { missed += 1; console.log(`FAIL  ${what} was planted and not found; what was:\n      ${found.join("\n      ")}`); }
   }
@@ -203,7 +203,7 @@ try {
   } else {
     if (options.screenshots) mkdirSync(options.screenshots, { recursive: true });
     const wrong = [];
-    for (const file of pages) wrong.push(...await check(browser, file, options.screenshots));
+    for (const file of pages) wrong.push(...await check(browser, file, { shots: options.screenshots }));
     for (const text of wrong) console.log(`FAIL  ${text}`);
     console.log(`ci/report-in-browser: ${pages.length} pages, at ${WIDTHS.join(" and ")} px, in ${SCHEMES.join(" and ")}; ${wrong.length} problems`);
     process.exitCode = wrong.length > 0 ? 1 : 0;

@@ -176,8 +176,11 @@ fn phases(samples: &[Sample]) -> Option<Panel> {
     panel("Live by the phase that allocated it", biggest(all))
 }
 
+/// One number of the gauges, in bytes.
+type Gauge = fn(&Gauges) -> u64;
+
 /// What the system says is resident.
-pub(super) const RESIDENT: [(&str, fn(&Gauges) -> u64); 5] = [
+pub(super) const RESIDENT: [(&str, Gauge); 5] = [
     ("anonymous", |gauges| gauges.rss_anon),
     ("files", |gauges| gauges.rss_file),
     ("shared", |gauges| gauges.rss_shmem),

@@ -82,7 +82,7 @@ impl Moments {
     pub fn read(folder: &Path) -> io::Result<Self> {
         let mut samples = Samples::open(folder)?;
         let mut thinning = Thinning::default();
-        while let Some(sample) = samples.next() {
+        for sample in samples.by_ref() {
             thinning.add(&sample?);
         }
         Ok(Self {

@@ -1,21 +1,17 @@
 //! `cargo tidegate ab`: a candidate compared with its baseline.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
-use tidegate::compare::{Comparison, Decision, Measures, Metric, Runs, Terms};
-use tidegate::{Class, Machine};
+use tidegate::compare::{
+    Comparison, Decision, Measures, Metric, Runs, StoredComparison, Terms, Version,
+};
 
 use crate::Failure;
 use crate::fresh::{Fresh, measures, stored};
 use crate::store::store_json;
 use crate::workload::Options;
-
-/// Name and version of the format of what `--json` writes.
-const SCHEMA: &str = "tidegate.ab/1";
 
 /// Compares a candidate with its baseline: runs both in pairs, in alternating order, each
 /// in a fresh process, as many as the decision needs. Says what changed, and why the peak
@@ -66,29 +62,6 @@ pub(crate) struct Arguments {
     options: Options,
 }
 
-/// A comparison, as `--json` writes it.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    schema: &'static str,
-    tidegate: &'static str,
-    machine: Machine,
-    baseline: &'a Version,
-    candidate: &'a Version,
-    comparison: &'a Comparison,
-    runs: &'a Runs,
-}
-
-/// One of the two versions.
-#[derive(Debug, Default, Serialize)]
-struct Version {
-    /// Its program and arguments; empty for stored runs.
-    command: Vec<String>,
-    /// Where its runs were stored.
-    stored: Vec<PathBuf>,
-    /// How often it was judged as what.
-    classes: BTreeMap<Class, u32>,
-}
-
 pub(crate) fn ab(arguments: Arguments) -> Result<u8, Failure> {
     let terms = Terms {
         tolerance: arguments.tolerance,
@@ -103,8 +76,8 @@ pub(crate) fn ab(arguments: Arguments) -> Result<u8, Failure> {
     let (versions, runs, comparison) = match (&arguments.baseline, &arguments.candidate) {
         (Some(baseline), Some(candidate)) => {
             let versions = [
-                Version::of("--baseline", baseline)?,
-                Version::of("--candidate", candidate)?,
+                version("--baseline", baseline)?,
+                version("--candidate", candidate)?,
             ];
             let fresh = Fresh::new(&arguments.options, arguments.keep_in.clone());
             in_pairs(versions, &fresh, &terms)?
@@ -114,24 +87,16 @@ pub(crate) fn ab(arguments: Arguments) -> Result<u8, Failure> {
     print!("{comparison}");
     let [baseline, candidate] = &versions;
     let judged = format!(
-        "Judged each by itself: {}; {}.",
-        baseline.judged_as("baseline"),
-        candidate.judged_as("candidate")
+        "Judged each by itself: baseline {}; candidate {}.",
+        baseline.judged_as(),
+        candidate.judged_as()
     );
     println!("\n{}", textwrap::fill(&judged, 80));
+    let decision = comparison.decision;
     if let Some(path) = &arguments.json {
-        let report = Report {
-            schema: SCHEMA,
-            tidegate: env!("CARGO_PKG_VERSION"),
-            machine: Machine::this(),
-            baseline,
-            candidate,
-            comparison: &comparison,
-            runs: &runs,
-        };
-        store_json(path, &report)?;
+        store_json(path, &StoredComparison::new(versions, comparison, runs))?;
     }
-    Ok(match comparison.decision {
+    Ok(match decision {
         Decision::NotWorse => 0,
         Decision::Worse => 3,
         Decision::Undecided => 5,
@@ -229,25 +194,17 @@ fn of_stored(arguments: &Arguments, terms: &Terms) -> Result<Compared, Failure> 
     Ok(([baseline.0, candidate.0], runs, comparison))
 }
 
-impl Version {
-    /// The version that `words` is the command of.
-    fn of(option: &str, words: &str) -> Result<Self, Failure> {
-        let command = shlex::split(words).filter(|words| !words.is_empty());
-        Ok(Self {
-            command: command.ok_or_else(|| {
-                Failure::of_usage(format!(
-                    "{option} is {words:?}, and that is no command: it is empty, or a quote is open"
-                ))
-            })?,
-            ..Self::default()
-        })
-    }
-
-    fn judged_as(&self, name: &str) -> String {
-        let of_class = |(class, runs): (&Class, &u32)| format!("{runs} × {class}");
-        let classes: Vec<String> = self.classes.iter().map(of_class).collect();
-        format!("{name} {}", classes.join(", "))
-    }
+/// The version that `words` is the command of.
+fn version(option: &str, words: &str) -> Result<Version, Failure> {
+    let command = shlex::split(words).filter(|words| !words.is_empty());
+    Ok(Version {
+        command: command.ok_or_else(|| {
+            Failure::of_usage(format!(
+                "{option} is {words:?}, and that is no command: it is empty, or a quote is open"
+            ))
+        })?,
+        ..Version::default()
+    })
 }
 
 fn percent(text: &str) -> Result<f64, String> {

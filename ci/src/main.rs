@@ -16,6 +16,7 @@ mod init;
 mod merge;
 mod project;
 mod replay;
+mod report;
 mod run;
 mod signals;
 mod store;
@@ -52,6 +53,7 @@ enum Command {
     Gate(gate::Arguments),
     Bless(bless::Arguments),
     Init(init::Arguments),
+    Report(report::Arguments),
 }
 
 /// Why a command did not come to a verdict.
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Gate(arguments) => gate::gate(&arguments),
         Command::Bless(arguments) => bless::bless(&arguments),
         Command::Init(arguments) => init::init(&arguments),
+        Command::Report(arguments) => report::report(&arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -532,7 +532,7 @@ fn slots_that_count(snapshot: &Snapshot) -> BTreeSet<u32> {
 }
 
 /// What the books call a layer of the ledger's; `None` for the meter's own.
-fn judged_layer(layer: HookLayer) -> Option<Layer> {
+pub(crate) fn judged_layer(layer: HookLayer) -> Option<Layer> {
     Some(match layer {
         HookLayer::Native => Layer::NativeHeap,
         HookLayer::Rust => Layer::RustHeap,

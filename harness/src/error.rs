@@ -38,6 +38,14 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file holds nothing that a page can show.
+    #[error("cannot show {}: {problem}", file.display())]
+    NotShown {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A file of suppressions holds something that is not understood.
     #[error("{}:{line}: {problem}", file.display())]
     BadSuppressions {

@@ -65,6 +65,8 @@ pub mod explain;
 mod folder;
 pub mod gate;
 mod gauges;
+#[cfg(feature = "html")]
+pub mod html;
 mod launch;
 mod limit;
 mod machine;

@@ -106,7 +106,7 @@ pub(crate) fn new_table(header: &[&str], words: usize) -> Table {
 }
 
 /// Layers: what the ledger books exactly, then what the system says.
-fn layers(books: &Books) -> Table {
+pub(crate) fn layers(books: &Books) -> Table {
     let header = [
         "layer",
         "allocated",
@@ -181,7 +181,7 @@ fn layers(books: &Books) -> Table {
     ];
     for (name, read) in bytes {
         if read(&start) != 0 || read(&end) != 0 {
-            let change = read(&end) as i64 - read(&start) as i64;
+            let change = (read(&end) as i64).saturating_sub(read(&start) as i64);
             row(
                 &mut table,
                 name,
@@ -202,7 +202,7 @@ fn layers(books: &Books) -> Table {
             name,
             grouped(from),
             grouped(to),
-            change_of(to - from),
+            change_of(to.saturating_sub(from)),
         );
     }
     table
@@ -235,7 +235,7 @@ fn signed(bytes: i64) -> String {
 }
 
 /// Phases: exact traffic of the measured rounds.
-fn phases(books: &Books) -> Table {
+pub(crate) fn phases(books: &Books) -> Table {
     let header = [
         "phase",
         "layer",
@@ -303,7 +303,7 @@ fn last_words(run: &Run) -> Option<String> {
     (!tail.is_empty()).then(|| tail.join("\n"))
 }
 
-fn footer(run: &Run) -> String {
+pub(crate) fn footer(run: &Run) -> String {
     let health = &run.books.health;
     let judged = &run.verdict.judged;
     let live_blocks: i64 = run
@@ -311,8 +311,7 @@ fn footer(run: &Run) -> String {
         .series
         .iter()
         .filter_map(|series| series.live.last())
-        .map(|amount| amount.blocks)
-        .sum();
+        .fold(0, |sum, amount| sum.saturating_add(amount.blocks));
     let mut text = format!(
         "{} of {} series judged{}. Peaks are exact to {}. The meter took {} for its books and {} in \
          the blocks. {}",

@@ -17,8 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidegate_hook::{Cell, HookLayer, Ledger};
 
-use crate::books::{Gauges, QueueSample};
+use crate::books::{Gauges, Layer, QueueSample, UNATTRIBUTED};
 use crate::card;
+use crate::collect::judged_layer;
 use crate::gauges::{Tree, in_background};
 use crate::reconcile::FirstContext;
 
@@ -45,6 +46,12 @@ pub struct Sample {
     pub produced: u64,
     /// Items taken over so far.
     pub consumed: u64,
+    /// Live bytes by layer, within the peaks' error bound; empty in runs of before it was kept.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub layers: BTreeMap<Layer, i64>,
+    /// Live bytes of the heap layers by the phase that bore them, likewise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases: BTreeMap<String, i64>,
 }
 
 /// Reads the samples of a run, and says whether the file ends within a line (or
@@ -53,18 +60,60 @@ pub struct Sample {
 /// # Errors
 /// If the file cannot be read.
 pub fn read_samples(folder: &Path) -> io::Result<(Vec<Sample>, bool)> {
-    let mut samples = Vec::new();
-    let mut file = BufReader::new(File::open(folder.join(SAMPLES_FILE))?);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if file.read_until(b'\n', &mut line)? == 0 {
-            return Ok((samples, false));
+    let mut samples = Samples::open(folder)?;
+    let all = samples.by_ref().collect::<io::Result<Vec<Sample>>>()?;
+    Ok((all, samples.is_torn()))
+}
+
+/// The samples of a run, read one at a time: a long run has a million.
+pub(crate) struct Samples {
+    file: BufReader<File>,
+    line: Vec<u8>,
+    read: u64,
+    torn: bool,
+}
+
+impl Samples {
+    /// Opens the samples in a run's folder.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        Ok(Self {
+            file: BufReader::new(File::open(folder.join(SAMPLES_FILE))?),
+            line: Vec::new(),
+            read: 0,
+            torn: false,
+        })
+    }
+
+    /// Whether the file ended within a line, or held one that is none, once there is no
+    /// more.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+}
+
+impl Iterator for Samples {
+    type Item = io::Result<Sample>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.torn {
+            return None;
         }
-        let whole = line.ends_with(b"\n");
-        match serde_json::from_slice::<Sample>(&line) {
-            Ok(sample) if whole && sample.n == samples.len() as u64 => samples.push(sample),
-            _ => return Ok((samples, true)),
+        self.line.clear();
+        match self.file.read_until(b'\n', &mut self.line) {
+            Err(error) => return Some(Err(error)),
+            Ok(0) => return None,
+            Ok(_) => {}
+        }
+        let whole = self.line.ends_with(b"\n");
+        match serde_json::from_slice::<Sample>(&self.line) {
+            Ok(sample) if whole && sample.n == self.read => {
+                self.read += 1;
+                Some(Ok(sample))
+            }
+            _ => {
+                self.torn = true;
+                None
+            }
         }
     }
 }
@@ -166,6 +215,7 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
     // Counted once the gauges are there again: at the workload's end they stay away.
     let mut unreadable = 0;
     let mut due = job.start;
+    let mut phase_names = Vec::new();
     while !shared.stop.load(Ordering::Acquire) {
         if found.taken.is_multiple_of(RESCAN) {
             tree.rescan(|| in_background(&job.ledger));
@@ -191,6 +241,8 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
             gauges,
             produced,
             consumed,
+            layers: by_layer(&cells),
+            phases: by_phase(&cells, &mut phase_names, &job.ledger),
         };
         let passed = now.duration_since(before).as_secs_f64();
         before = now;
@@ -276,6 +328,32 @@ fn on_the_card(cells: &[Cell]) -> i64 {
         )
     };
     cells.iter().filter(is_there).map(|cell| cell.live).sum()
+}
+
+fn by_layer(cells: &[Cell]) -> BTreeMap<Layer, i64> {
+    let mut layers = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.live > 0) {
+        if let Some(layer) = judged_layer(cell.layer) {
+            *layers.entry(layer).or_default() += cell.live;
+        }
+    }
+    layers
+}
+
+/// The same by phase, of the heap. The names are asked for again when there is a new phase.
+fn by_phase(cells: &[Cell], names: &mut Vec<String>, ledger: &Ledger) -> BTreeMap<String, i64> {
+    let mut phases = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.live > 0) {
+        if judged_layer(cell.layer).is_some_and(Layer::is_heap) {
+            if usize::from(cell.phase) >= names.len() {
+                *names = ledger.phases();
+            }
+            let name = names.get(usize::from(cell.phase));
+            let name = name.map_or(UNATTRIBUTED, String::as_str);
+            *phases.entry(name.to_owned()).or_default() += cell.live;
+        }
+    }
+    phases
 }
 
 /// One line, in one write, so that a reader sees it whole or knows that it is not.

@@ -693,7 +693,8 @@ impl Ledger {
         }
     }
 
-    fn phases(&self) -> Vec<String> {
+    /// The names of the phases that were ever used, by number; the first stands for none.
+    pub fn phases(&self) -> Vec<String> {
         let header = self.header();
         let used = (header.phases_used.load(Ordering::Acquire) as usize).min(PHASES - 1);
         let name = |number: usize| match read_name(&header.phase_names[number]) {

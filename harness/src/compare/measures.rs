@@ -300,6 +300,8 @@ mod tests {
             }),
             produced: 2 * n,
             consumed: n,
+            layers: BTreeMap::new(),
+            phases: BTreeMap::new(),
         }
     }
 

@@ -27,7 +27,8 @@ mod looks;
 mod measures;
 mod parts;
 mod ranks;
-mod report;
+pub(crate) mod report;
+mod stored;
 mod sweep;
 mod why;
 
@@ -35,5 +36,6 @@ pub use judge::{Change, Compared, Comparison, Decision, Metric, Runs, Shift, Spr
 pub use line::{Largest, Line};
 pub use measures::{Measures, Unit};
 pub use parts::{MergeError, Part, PeakOf, SWEEP_SCHEMA, Sweep, SweepPlan, SweepRun};
+pub use stored::{COMPARISON_SCHEMA, StoredComparison, Version};
 pub use sweep::{Budget, Checked, Drawn, Expected, Forecast, Instead, Peak, Seen, Steepest};
 pub use why::{PeakKind, PhaseShift, Term, TermPart, Why};

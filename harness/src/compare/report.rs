@@ -15,15 +15,8 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
         paragraph(&mut out, "", &headline(self));
-        let said = self.metrics.iter().filter(|compared| compared.judged);
-        let said = said.filter(|compared| compared.change != Change::Same);
-        let said: Vec<(&str, String)> = said
-            .map(|compared| (compared.metric.name(), sentence(compared)))
-            .collect();
-        // What holds for several is said once.
-        for group in said.chunk_by(|a, b| a.1 == b.1) {
-            let names: Vec<String> = group.iter().map(|(name, _)| (*name).to_owned()).collect();
-            bullet(&mut out, &format!("{}: {}", list(&names), group[0].1));
+        for changed in changes(self) {
+            bullet(&mut out, &changed);
         }
         table(&mut out, &metrics(self));
         if let Some(why) = &self.why {
@@ -34,7 +27,24 @@ impl fmt::Display for Comparison {
     }
 }
 
-fn headline(comparison: &Comparison) -> String {
+/// What was decided of the judged metrics that are not the same, in sentences.
+pub(crate) fn changes(comparison: &Comparison) -> Vec<String> {
+    let said = comparison.metrics.iter().filter(|compared| compared.judged);
+    let said = said.filter(|compared| compared.change != Change::Same);
+    let said: Vec<(&str, String)> = said
+        .map(|compared| (compared.metric.name(), sentence(compared)))
+        .collect();
+    // What holds for several is said once.
+    let groups = said.chunk_by(|a, b| a.1 == b.1);
+    groups
+        .map(|group| {
+            let names: Vec<String> = group.iter().map(|(name, _)| (*name).to_owned()).collect();
+            format!("{}: {}", list(&names), group[0].1)
+        })
+        .collect()
+}
+
+pub(crate) fn headline(comparison: &Comparison) -> String {
     let tolerance = |time: bool| {
         let terms = &comparison.terms;
         percent(if time {
@@ -109,7 +119,7 @@ fn bounds(compared: &Compared) -> Option<(String, String)> {
     })
 }
 
-fn metrics(comparison: &Comparison) -> comfy_table::Table {
+pub(crate) fn metrics(comparison: &Comparison) -> comfy_table::Table {
     let header = ["", "baseline", "candidate", "change", "bounds", "p", ""];
     let mut rows = new_table(&header, 1);
     for compared in &comparison.metrics {
@@ -152,6 +162,27 @@ fn metrics(comparison: &Comparison) -> comfy_table::Table {
 
 /// Why the peak moved: in words, then term by term, so that what is shown adds up.
 fn show_why(out: &mut String, why: &Why, tolerance: f64) {
+    let (first, more) = why_in_words(why, tolerance);
+    paragraph(out, "", &first);
+    for line in more {
+        bullet(out, &line);
+    }
+    if has_moved(why, tolerance) {
+        let mut rows = new_table(&["", "baseline", "candidate", "adds"], 1);
+        for term in terms(why) {
+            rows.add_row([term.name, term.baseline, term.candidate, term.adds]);
+        }
+        table(out, &rows);
+    }
+}
+
+/// Whether the mean peak moved beyond the tolerance.
+pub(crate) fn has_moved(why: &Why, tolerance: f64) -> bool {
+    why.difference().unsigned_abs() as f64 > tolerance * why.baseline.unsigned_abs() as f64
+}
+
+/// Why the peak moved, in a sentence, and what there is to add.
+pub(crate) fn why_in_words(why: &Why, tolerance: f64) -> (String, Vec<String>) {
     let unit = Scale::bytes(&[why.baseline as f64, why.candidate as f64]);
     let what = match why.of {
         PeakKind::Resident => "resident",
@@ -161,53 +192,69 @@ fn show_why(out: &mut String, why: &Why, tolerance: f64) {
         unit.text(why.baseline as f64),
         unit.text(why.candidate as f64),
     );
-    let difference = why.difference();
-    if difference.unsigned_abs() as f64 <= tolerance * why.baseline.unsigned_abs() as f64 {
+    if !has_moved(why, tolerance) {
         let text =
             format!("The mean {what} peak did not move beyond the tolerance: {from} and {to}.");
-        paragraph(out, "", &text);
-        return;
+        return (text, Vec::new());
     }
     let causes = causes(why);
     let because = match causes.is_empty() {
         true => String::new(),
         false => format!(": {}", list(&causes)),
     };
-    let moved = if difference > 0 { "rose" } else { "fell" };
-    paragraph(
-        out,
-        "",
-        &format!("Why the peak moved. The mean {what} peak {moved} from {from} to {to}{because}."),
-    );
+    let moved = if why.difference() > 0 { "rose" } else { "fell" };
+    let mut more = Vec::new();
     if let Some((before, after)) = why.in_flight() {
         let name = why.unit.name();
-        let text = format!(
+        more.push(format!(
             "held at once, on average: what {before:.2} and {after:.2} {name}s allocate in all \
              ({name}s per second, times the time that a byte is held)"
-        );
-        bullet(out, &text);
+        ));
     }
-    if let Some(text) = phases(why) {
-        bullet(out, &text);
-    }
-    for missing in &why.missing {
-        bullet(out, &format!("missing: {missing}"));
-    }
-    let mut rows = new_table(&["", "baseline", "candidate", "adds"], 1);
+    more.extend(phases(why));
+    let missing = why.missing.iter();
+    more.extend(missing.map(|missing| format!("missing: {missing}")));
+    let first =
+        format!("Why the peak moved. The mean {what} peak {moved} from {from} to {to}{because}.");
+    (first, more)
+}
+
+/// One term of why the peak moved, as it is shown.
+pub(crate) struct TermShown {
+    pub name: String,
+    pub baseline: String,
+    pub candidate: String,
+    pub adds: String,
+    /// The part in bytes.
+    pub bytes: i64,
+}
+
+/// Every term, the remainder, and last the peak, which they add up to.
+pub(crate) fn terms(why: &Why) -> Vec<TermShown> {
+    let unit = Scale::bytes(&[why.baseline as f64, why.candidate as f64]);
     let adds = Adding::new(why);
-    for part in &why.parts {
-        let row = term_row(part, why.unit);
-        rows.add_row([row.0, row.1, row.2, adds.part(part.bytes)]);
-    }
+    let shown = |(name, baseline, candidate), adds, bytes| TermShown {
+        name,
+        baseline,
+        candidate,
+        adds,
+        bytes,
+    };
+    let mut terms: Vec<TermShown> = why
+        .parts
+        .iter()
+        .map(|part| shown(term_row(part, why.unit), adds.part(part.bytes), part.bytes))
+        .collect();
     let (name, from, to) = term_row(&why.remainder, why.unit);
-    rows.add_row([format!("remainder: {name}"), from, to, adds.remainder(why)]);
-    rows.add_row([
+    let remainder = (format!("remainder: {name}"), from, to);
+    terms.push(shown(remainder, adds.remainder(why), why.remainder.bytes));
+    let peaks = (
         "peak".to_owned(),
         unit.text(why.baseline as f64),
         unit.text(why.candidate as f64),
-        adds.part(why.difference()),
-    ]);
-    table(out, &rows);
+    );
+    terms.push(shown(peaks, adds.part(why.difference()), why.difference()));
+    terms
 }
 
 /// The phases whose live memory moved most, where there are several.
@@ -411,14 +458,20 @@ impl fmt::Display for Sweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
         let name = &self.plan.parameter;
-        show_line(&mut out, self);
+        paragraph(&mut out, "", &line_in_words(self));
         table(&mut out, &values(&self.forecast, name));
         plot(&mut out, &self.forecast, name);
         if let Some(budget) = &self.forecast.budget {
             out.push('\n');
             paragraph(&mut out, "", &budget_in_words(budget, name));
         }
-        show_contradictions(&mut out, &self.forecast, name);
+        if let Some((first, more)) = contradictions(&self.forecast, name) {
+            out.push('\n');
+            paragraph(&mut out, "", &first);
+            for line in more {
+                bullet(&mut out, &line);
+            }
+        }
         let missing = self.missing.iter().chain(&self.forecast.missing);
         for missing in missing {
             bullet(&mut out, &format!("missing: {missing}"));
@@ -433,11 +486,11 @@ impl fmt::Display for Sweep {
     }
 }
 
-fn show_line(out: &mut String, sweep: &Sweep) {
+/// The line in a sentence.
+pub(crate) fn line_in_words(sweep: &Sweep) -> String {
     let forecast = &sweep.forecast;
     let Some(line) = &forecast.line else {
-        paragraph(out, "", "There is no line.");
-        return;
+        return "There is no line.".to_owned();
     };
     let peak = match (sweep.plan.of, sweep.plan.command.is_empty()) {
         (_, true) => "peak",
@@ -452,7 +505,7 @@ fn show_line(out: &mut String, sweep: &Sweep) {
         let unit = Scale::bytes(&[scatter]);
         let _ = write!(text, "; values scatter by {} about it", unit.text(scatter));
     }
-    paragraph(out, "", &text);
+    text
 }
 
 fn in_words(line: &Line, name: &str) -> String {
@@ -466,7 +519,7 @@ fn in_words(line: &Line, name: &str) -> String {
 }
 
 /// Every value, measured beside predicted.
-fn values(forecast: &Forecast, name: &str) -> comfy_table::Table {
+pub(crate) fn values(forecast: &Forecast, name: &str) -> comfy_table::Table {
     let mut rows = new_table(&[name, "measured", "predicted", "off", ""], 0);
     let unit = scale(forecast);
     for value in &forecast.values {
@@ -573,7 +626,7 @@ fn plot(out: &mut String, forecast: &Forecast, name: &str) {
     paragraph(out, "  ", &key);
 }
 
-fn budget_in_words(budget: &Budget, name: &str) -> String {
+pub(crate) fn budget_in_words(budget: &Budget, name: &str) -> String {
     let unit = Scale::bytes(&[budget.bytes as f64]);
     let fits = |largest: Largest| match largest {
         Largest::None => format!("no {name}"),
@@ -601,29 +654,23 @@ fn budget_in_words(budget: &Budget, name: &str) -> String {
     text
 }
 
-fn show_contradictions(out: &mut String, forecast: &Forecast, name: &str) {
+/// Which values contradict the line, and what else can be held on to.
+pub(crate) fn contradictions(forecast: &Forecast, name: &str) -> Option<(String, Vec<String>)> {
     let named: Vec<String> = forecast
         .values
         .iter()
         .filter(|value| value.contradicts)
         .map(|value| value.value.to_string())
         .collect();
-    let Some(instead) = forecast.instead.as_ref().filter(|_| !named.is_empty()) else {
-        return;
-    };
-    out.push('\n');
+    let instead = forecast.instead.as_ref().filter(|_| !named.is_empty())?;
     let verb = if named.len() == 1 {
         "contradicts"
     } else {
         "contradict"
     };
-    paragraph(
-        out,
-        "",
-        &format!(
-            "{name} = {} {verb} the line, so do not trust it.",
-            list(&named)
-        ),
+    let first = format!(
+        "{name} = {} {verb} the line, so do not trust it.",
+        list(&named)
     );
     let fits = |budget: Option<Budget>| match budget.map(|budget| budget.expected) {
         Some(Largest::At(value)) => format!(": {name} = {value} fits the budget"),
@@ -631,26 +678,21 @@ fn show_contradictions(out: &mut String, forecast: &Forecast, name: &str) {
         Some(Largest::Unbounded) => format!(": any {name} fits the budget"),
         None => String::new(),
     };
+    let mut more = Vec::new();
     if let Some(all) = &instead.all {
-        bullet(
-            out,
-            &format!(
-                "through all {}: {}{}",
-                many(all.line.values, "value"),
-                in_words(&all.line, name),
-                fits(all.budget)
-            ),
-        );
+        more.push(format!(
+            "through all {}: {}{}",
+            many(all.line.values, "value"),
+            in_words(&all.line, name),
+            fits(all.budget)
+        ));
     }
     if let Some(robust) = &instead.robust {
-        bullet(
-            out,
-            &format!(
-                "the median of all slopes (Theil and Sen): {}{}",
-                in_words(&robust.line, name),
-                fits(robust.budget)
-            ),
-        );
+        more.push(format!(
+            "the median of all slopes (Theil and Sen): {}{}",
+            in_words(&robust.line, name),
+            fits(robust.budget)
+        ));
     }
     if let Some(steepest) = &instead.steepest {
         let unit = Scale::bytes(&[steepest.slope]);
@@ -661,16 +703,14 @@ fn show_contradictions(out: &mut String, forecast: &Forecast, name: &str) {
             Some(Largest::None) => "; the last one is over the budget already".to_owned(),
             _ => String::new(),
         };
-        bullet(
-            out,
-            &format!(
-                "the steepest step, from {} to {}: {} for each{largest}",
-                steepest.from,
-                steepest.to,
-                unit.text(steepest.slope)
-            ),
-        );
+        more.push(format!(
+            "the steepest step, from {} to {}: {} for each{largest}",
+            steepest.from,
+            steepest.to,
+            unit.text(steepest.slope)
+        ));
     }
+    Some((first, more))
 }
 
 #[cfg(test)]

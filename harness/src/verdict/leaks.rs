@@ -290,7 +290,7 @@ pub(super) fn thing(layer: Layer) -> &'static str {
 }
 
 /// An amount of a layer: bytes in blocks, or a count of things.
-pub(super) fn amount(layer: Layer, a: Amount) -> String {
+pub(crate) fn amount(layer: Layer, a: Amount) -> String {
     if layer.is_counted() {
         words::count(a.blocks, thing(layer))
     } else {

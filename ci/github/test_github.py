@@ -416,6 +416,10 @@ class Gpu(Case):
             'mkdir -p "$TIDEGATE_RUNS"; cd / && ls "$TIDEGATE_RUNS" && exit "${SUITES_END_WITH:-0}"\n',
         )
         self.program("suite/corpus-matrix", "#!/bin/sh\necho judged\n")
+        self.program(
+            "suite/cargo-tidegate",
+            '#!/bin/sh\ncase "$*" in *--lose-parameters) exit "${LOSS_ENDS_WITH:-3}" ;; esac\n',
+        )
 
     def program(self, name, text):
         (self.folder / name).parent.mkdir(exist_ok=True)
@@ -441,6 +445,11 @@ class Gpu(Case):
 
     def test_suites_that_fail_fail_whatever_the_corpus_says(self):
         self.assertEqual(self.gpu("run", self.suite, SUITES_END_WITH="100").returncode, 3)
+
+    def test_a_loss_that_the_gate_lets_through_fails(self):
+        done = self.gpu("run", self.suite, LOSS_ENDS_WITH="0")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("exit code 0, not 3", done.stderr)
 
     def test_suites_that_never_started_do_not_pass_with_an_earlier_result(self):
         self.gpu("run", self.suite)

@@ -225,7 +225,8 @@ pub(crate) struct TermShown {
     pub baseline: String,
     pub candidate: String,
     pub adds: String,
-    /// The part in bytes.
+    /// The part in bytes, which a page draws and a terminal does not.
+    #[cfg_attr(not(feature = "html"), expect(dead_code))]
     pub bytes: i64,
 }
 

@@ -60,6 +60,7 @@ use serde::{Deserialize, Serialize};
 pub use class::Class;
 pub use finding::{Confirmation, Driver, Finding, ItemLoss, Note, SEVERAL_PHASES};
 pub(crate) use fingerprint::normalised as normalised_site;
+#[cfg(feature = "html")]
 pub(crate) use leaks::amount as amount_of;
 pub use next::{Step, next_step};
 pub use releases::{Mismatch, Releases, releases, unmatched_releases};

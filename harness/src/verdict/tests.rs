@@ -993,6 +993,21 @@ fn an_end_by_something_else_is_a_crash_or_a_hang() {
 }
 
 #[test]
+fn rounds_most_of_whose_ends_were_heard_of_too_late_are_inconclusive() {
+    let judged = |late: usize| {
+        let mut books = Program::new(1, 9).books();
+        for round in books.rounds.iter_mut().skip(1).take(late) {
+            round.late = true;
+        }
+        verdict(&books)
+    };
+    let most = judged(5);
+    assert_eq!(most.class, Class::Inconclusive, "{}", most.sentence);
+    assert!(most.sentence.contains("tidegate.h"), "{}", most.sentence);
+    assert!(judged(4).class.passes(), "half of 8 rounds are not most");
+}
+
+#[test]
 fn what_a_verdict_lacks_makes_it_inconclusive() {
     let good = Program::new(1, 8).books();
     let lacks = |change: fn(&mut Books)| {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::plot::{Upright, label_at, thinned, walk};
 use super::run::{machine, section};
-use super::table::{bar, lacking, of_terminal, scrolling};
+use super::table::{bar, lacking, of_points, of_terminal, scrolling};
 use super::text::{Said, Unit, place, shell};
 use super::verdict::{Outcome, badge};
 use crate::compare::report::{changes, has_moved, headline, metrics, terms, why_in_words};
@@ -140,17 +140,14 @@ fn runs(id: &str, stored: &StoredComparison) -> Markup {
             (walk(id, what, most))
             details {
                 summary { "All " (most) " " (what) "s as a table" }
-                (scrolling("The peak of each run", html! {
-                    table data-points="" {
-                        caption { span { "The peak of each run" } }
+                (of_points("The peak of each run", html! {
                         thead { tr { th scope="col" { (what) } th.n scope="col" { "baseline" } th.n scope="col" { "candidate" } } }
                         tbody { @for number in &numbers { tr data-x=(place(percent(*number))) {
                             th scope="row" { (what) " " (number + 1) }
                             td.n { (said(at(baseline, *number))) }
                             td.n { (said(at(candidate, *number))) }
                         } } }
-                    }
-                }))
+                    }))
             }
         }
     }

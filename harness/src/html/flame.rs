@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use maud::{Markup, html};
 
 use super::plot::walk;
-use super::table::{lacking, scrolling};
+use super::table::{lacking, of_points};
 use super::text::{Said, Unit, place, share};
 use crate::explain::{Explanation, Frame, FrameKind, Site};
 use crate::run::Run;
@@ -93,26 +93,23 @@ pub(super) fn graph(id: &str, run: &Run) -> Markup {
 
 fn boxes(drawn: &[Drawn<'_>], all: i64) -> Markup {
     let name = "Every box of the flame graph";
-    scrolling(
+    of_points(
         name,
         html! {
-            table data-points="" {
-                caption { span { (name) } }
-                thead { tr {
-                    th scope="col" { "frame" }
-                    th.n scope="col" { "depth" }
-                    th.n scope="col" { "bytes" }
-                    th.n scope="col" { "of all" }
-                    th scope="col" { "place" }
-                } }
-                tbody { @for frame in drawn { tr {
-                    th scope="row" { (Said(&frame.node.name)) }
-                    td.n { (frame.depth) }
-                    td.n { (Unit::Bytes.short(frame.node.bytes)) }
-                    td.n { (share(frame.node.bytes as f64, all as f64)) }
-                    td { (Said(&frame.node.place)) }
-                } } }
-            }
+            thead { tr {
+                th scope="col" { "frame" }
+                th.n scope="col" { "depth" }
+                th.n scope="col" { "bytes" }
+                th.n scope="col" { "of all" }
+                th scope="col" { "place" }
+            } }
+            tbody { @for frame in drawn { tr {
+                th scope="row" { (Said(&frame.node.name)) }
+                td.n { (frame.depth) }
+                td.n { (Unit::Bytes.short(frame.node.bytes)) }
+                td.n { (share(frame.node.bytes as f64, all as f64)) }
+                td { (Said(&frame.node.place)) }
+            } } }
         },
     )
 }

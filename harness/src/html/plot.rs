@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::table::scrolling;
+use super::table::of_points;
 use super::text::{Said, Unit, place};
 
 /// Series that have a colour and a dash of their own; what is beyond is one of the rest.
@@ -387,31 +387,28 @@ fn summary(panel: &Panel) -> String {
 
 fn points(across: &Across, panels: &[&Panel]) -> Markup {
     let name = "Every point of the plot";
-    scrolling(
+    of_points(
         name,
         html! {
-            table data-points="" {
-                caption { span { (name) } }
-                thead {
-                    tr {
-                        th scope="col" rowspan="2" { (across.name) }
-                        @for panel in panels {
-                            th scope="colgroup" colspan=(panel.series.len()) { (panel.title) }
-                        }
+            thead {
+                tr {
+                    th scope="col" rowspan="2" { (across.name) }
+                    @for panel in panels {
+                        th scope="colgroup" colspan=(panel.series.len()) { (panel.title) }
                     }
-                    tr { @for series in panels.iter().flat_map(|panel| &panel.series) {
-                        th.n scope="col" { (Said(&series.name)) }
-                    } }
                 }
-                tbody { @for (row, name) in across.names.iter().enumerate() {
-                    tr data-x=(place(across.percent(across.at.get(row).copied().unwrap_or(0.0)))) {
-                        th scope="row" { (Said(name)) }
-                        @for panel in panels { @for series in &panel.series {
-                            td.n { (panel.unit.short(series.values.get(row).copied().unwrap_or(0.0) as i64)) }
-                        } }
-                    }
+                tr { @for series in panels.iter().flat_map(|panel| &panel.series) {
+                    th.n scope="col" { (Said(&series.name)) }
                 } }
             }
+            tbody { @for (row, name) in across.names.iter().enumerate() {
+                tr data-x=(place(across.percent(across.at.get(row).copied().unwrap_or(0.0)))) {
+                    th scope="row" { (Said(name)) }
+                    @for panel in panels { @for series in &panel.series {
+                        td.n { (panel.unit.short(series.values.get(row).copied().unwrap_or(0.0) as i64)) }
+                    } }
+                }
+            } }
         },
     )
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::plot::{Upright, label_at, thinned, walk};
 use super::run::{machine, section};
-use super::table::{lacking, of_terminal, scrolling};
+use super::table::{lacking, of_points, of_terminal};
 use super::text::{Said, Unit, place, shell};
 use super::verdict::{Outcome, badge};
 use crate::compare::report::{budget_in_words, contradictions, line_in_words, values};
@@ -244,24 +244,21 @@ fn table(name: &str, shown: &[&Checked], places: &Places) -> Markup {
         _ => "held against the line",
     };
     let caption = "Every value of the plot";
-    scrolling(
+    of_points(
         caption,
         html! {
-            table data-points="" {
-                caption { span { (caption) } }
-                thead { tr {
-                    th scope="col" { (Said(name)) }
-                    th.n scope="col" { "measured" }
-                    th.n scope="col" { "predicted" }
-                    th scope="col" { "what it is" }
-                } }
-                tbody { @for value in shown { tr data-x=(place(places.percent(value.value))) {
-                    th scope="row" { (Said(name)) " = " (value.value) }
-                    td.n { (measured(value)) }
-                    td.n { (value.predicted.map(size).unwrap_or_default()) }
-                    td { (said(value)) }
-                } } }
-            }
+            thead { tr {
+                th scope="col" { (Said(name)) }
+                th.n scope="col" { "measured" }
+                th.n scope="col" { "predicted" }
+                th scope="col" { "what it is" }
+            } }
+            tbody { @for value in shown { tr data-x=(place(places.percent(value.value))) {
+                th scope="row" { (Said(name)) " = " (value.value) }
+                td.n { (measured(value)) }
+                td.n { (value.predicted.map(size).unwrap_or_default()) }
+                td { (said(value)) }
+            } } }
         },
     )
 }

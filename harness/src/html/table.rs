@@ -36,6 +36,20 @@ pub(super) fn of_terminal(table: &comfy_table::Table, caption: &str, words: usiz
     )
 }
 
+/// The table of a plot's points (`content` is its head and body), which the page's script
+/// walks along.
+pub(super) fn of_points(name: &str, content: Markup) -> Markup {
+    scrolling(
+        name,
+        html! {
+            table data-points="" {
+                caption { span { (name) } }
+                (content)
+            }
+        },
+    )
+}
+
 /// A box that scrolls sideways where its content is wider than the page, by keyboard too.
 pub(super) fn scrolling(label: &str, content: Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(format!("{label}, scrolls sideways")) { (content) } }

@@ -876,13 +876,21 @@ impl Steps<'_> {
     /// Whether survivors bear uneven growth out: half of it, at least, is left of
     /// rounds before the last three. Where the number of blocks never falls, or
     /// rises no more than it falls (one block becomes larger), they need not.
-    fn survivors_allow(&self, total: Amount) -> bool {
+    ///
+    /// It rises to the lowest of the last three rounds: blocks that are there by chance
+    /// in the last one (a child that has just begun) prove nothing.
+    fn survivors_allow(&self) -> bool {
         let older = self.born.len().saturating_sub(3);
         let left: Amount = self.born.iter().take(older).copied().sum();
         let blocks: Vec<i64> = self.values.iter().map(|a| a.blocks).collect();
-        total.blocks <= deepest_fall(&blocks).max(0)
+        let lowest = blocks.iter().rev().take(3).min();
+        let rose = match (blocks.first(), lowest) {
+            (Some(first), Some(lowest)) => lowest.saturating_sub(*first),
+            _ => 0,
+        };
+        rose <= deepest_fall(&blocks).max(0)
             || self.blocks_never_fall()
-            || i128::from(left.blocks) * 2 >= i128::from(total.blocks)
+            || i128::from(left.blocks) * 2 >= i128::from(rose)
     }
 
     /// Growth by no exact law: its course decides.
@@ -961,7 +969,7 @@ impl Steps<'_> {
             if by_clock.is_some() {
                 return Outcome::Leak(grown(Driver::PerSecond, first));
             }
-            if *course == Course::Steady && !exact_only && self.survivors_allow(total) {
+            if *course == Course::Steady && !exact_only && self.survivors_allow() {
                 let driver = if rises.len() * 4 >= n * 3 {
                     Driver::PerRound
                 } else {

@@ -188,6 +188,29 @@ fn a_block_that_a_realloc_enlarges_each_round_is_a_leak() {
 }
 
 #[test]
+fn blocks_that_the_last_round_holds_by_chance_hide_no_block_that_becomes_larger() {
+    // A shell whose string grows, and a child of it that has just begun.
+    let with_child = |each: i64| {
+        let mut program = Program::new(3, 30);
+        program
+            .rolls(NativeHeap, "shell", move |round| {
+                (i64::from(round) * each, 1)
+            })
+            .rolls(NativeHeap, "shell", |round| match round % 7 {
+                0 => (0, 0),
+                2 => (24, 1),
+                _ => (48, 2),
+            })
+            .block(NativeHeap, "shell", 30, 31, 12_000, 137);
+        verdict(&program.books())
+    };
+    let grows = with_child(10_000);
+    assert_eq!(grows.class, Class::Leak, "{}", grows.sentence);
+    let stays = with_child(0);
+    assert!(stays.class.passes(), "{}", stays.sentence);
+}
+
+#[test]
 fn a_rolling_block_of_random_size_is_no_leak() {
     for seed in 0..200u32 {
         let mut program = Program::new(1, 8 + seed % 50);

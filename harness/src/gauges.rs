@@ -1,5 +1,7 @@
 //! Gauges: what the system says of a process tree, read from outside.
 
+use std::io::Read;
+
 use procfs::process::Process;
 use tidegate_hook::Ledger;
 
@@ -9,41 +11,53 @@ use crate::books::Gauges;
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: i32,
-    members: Vec<Process>,
+    members: Vec<Member>,
     /// Whether the root has ended and others go on in its place.
     detached: bool,
-    /// Page size in bytes.
-    page: u64,
+    /// Text of the file that is read, kept for its room.
+    text: Vec<u8>,
     /// Milliseconds a clock tick.
     tick_ms: u64,
+}
+
+/// A process of the tree, with what was dear to read when it was last looked for.
+#[derive(Debug)]
+struct Member {
+    process: Process,
+    fds: u64,
+    cpu_ms: u64,
 }
 
 impl Tree {
     /// Watches the process `root`; descendants are looked for by [`rescan`](Self::rescan).
     pub fn of(root: i32) -> Self {
-        Self {
+        let mut tree = Self {
             root,
-            members: Process::new(root).into_iter().collect(),
+            members: Vec::new(),
             detached: false,
-            page: procfs::page_size(),
+            text: Vec::new(),
             tick_ms: 1000 / procfs::ticks_per_second().max(1),
-        }
+        };
+        tree.members
+            .extend(Process::new(root).map(|process| tree.member(process)));
+        tree
     }
 
-    /// Looks for processes that came and went. Once the root has ended, the processes
-    /// `in_its_place` are watched, with their descendants.
+    /// Looks for processes that came and went, and reads the descriptors and the CPU time of
+    /// those that are there. Once the root has ended, the processes `in_its_place` are
+    /// watched, with their descendants.
     pub fn rescan(&mut self, in_its_place: impl FnOnce() -> Vec<u32>) {
         let mut next = vec![self.root];
         if self.detached || Process::new(self.root).is_err() {
             next = in_its_place().into_iter().map(|pid| pid as i32).collect();
             self.detached = !next.is_empty();
         }
-        let mut found: Vec<Process> = Vec::new();
+        let mut found: Vec<Member> = Vec::new();
         while let Some(pid) = next.pop() {
             let Ok(process) = Process::new(pid) else {
                 continue;
             };
-            if found.iter().any(|known| known.pid == pid) {
+            if found.iter().any(|known| known.process.pid == pid) {
                 continue;
             }
             if let Ok(tasks) = process.tasks() {
@@ -51,7 +65,7 @@ impl Tree {
                     next.extend(task.children().into_iter().flatten().map(|pid| pid as i32));
                 }
             }
-            found.push(process);
+            found.push(self.member(process));
         }
         if !found.is_empty() {
             self.members = found;
@@ -60,20 +74,21 @@ impl Tree {
 
     /// The processes that were there when it was last looked.
     pub fn members(&self) -> impl Iterator<Item = i32> {
-        self.members.iter().map(|process| process.pid)
+        self.members.iter().map(|member| member.process.pid)
     }
 
     /// Whether a process was there when it was last looked.
     pub fn contains(&self, pid: i32) -> bool {
-        self.members.iter().any(|process| process.pid == pid)
+        self.members().any(|member| member == pid)
     }
 
-    /// Sums the gauges of all processes that are there. `None` if the root is not, or if
-    /// none is of those in its place.
-    pub fn read(&self) -> Option<Gauges> {
+    /// Sums the gauges of all processes that are there: their memory and threads now, their
+    /// descriptors and CPU time when they were last looked for. `None` if the root is not
+    /// there, or if none is of those in its place.
+    pub fn read(&mut self) -> Option<Gauges> {
         let mut sum = None;
-        for (index, process) in self.members.iter().enumerate() {
-            match self.read_one(process) {
+        for (index, member) in self.members.iter().enumerate() {
+            match member.read(&mut self.text) {
                 Some(one) => add(sum.get_or_insert_default(), &one),
                 None if index == 0 && !self.detached => return None,
                 None => {}
@@ -82,27 +97,68 @@ impl Tree {
         sum
     }
 
-    fn read_one(&self, process: &Process) -> Option<Gauges> {
-        let status = process.status().ok()?;
-        let stat = process.stat().ok()?;
-        let kib = |value: Option<u64>| value.map(|kib| kib * 1024);
-        let file_and_shmem = || {
-            let statm = process.statm().ok()?;
-            Some(statm.shared * self.page)
-        };
-        Some(Gauges {
-            rss_anon: kib(status.rssanon)?,
-            rss_file: kib(status.rssfile).or_else(file_and_shmem)?,
-            rss_shmem: kib(status.rssshmem).unwrap_or(0),
-            hugetlb: kib(status.hugetlbpages).unwrap_or(0),
-            swap: kib(status.vmswap).unwrap_or(0),
-            rss_peak: kib(status.vmhwm).unwrap_or(0),
-            threads: status.threads,
+    fn member(&self, process: Process) -> Member {
+        Member {
             fds: process.fd_count().unwrap_or(0) as u64,
-            cpu_ms: (stat.utime + stat.stime) * self.tick_ms,
-            card: None,
-        })
+            cpu_ms: process
+                .stat()
+                .map_or(0, |stat| (stat.utime + stat.stime) * self.tick_ms),
+            process,
+        }
     }
+}
+
+impl Member {
+    /// Only the lines that are needed are taken: to parse all of `status` takes ten times as
+    /// long as the kernel takes to write it.
+    fn read(&self, text: &mut Vec<u8>) -> Option<Gauges> {
+        /// Far more than the kernel writes.
+        const AT_MOST: u64 = 1 << 20;
+        text.clear();
+        let status = self.process.open_relative("status").ok()?;
+        status.take(AT_MOST).read_to_end(text).ok()?;
+        let mut gauges = Gauges {
+            fds: self.fds,
+            cpu_ms: self.cpu_ms,
+            ..Gauges::default()
+        };
+        let mut has_memory = false;
+        for line in text.split(|&byte| byte == b'\n') {
+            let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+                continue;
+            };
+            let bytes = || number(&line[colon + 1..])?.checked_mul(1024);
+            match &line[..colon] {
+                b"RssAnon" => {
+                    gauges.rss_anon = bytes()?;
+                    has_memory = true;
+                }
+                b"RssFile" => gauges.rss_file = bytes()?,
+                b"RssShmem" => gauges.rss_shmem = bytes()?,
+                b"HugetlbPages" => gauges.hugetlb = bytes()?,
+                b"VmSwap" => gauges.swap = bytes()?,
+                b"VmHWM" => gauges.rss_peak = bytes()?,
+                b"Threads" => {
+                    gauges.threads = number(&line[colon + 1..])?;
+                    // Signals, capabilities and the like follow.
+                    break;
+                }
+                _ => {}
+            }
+        }
+        // A process that has given up its memory has no such lines.
+        has_memory.then_some(gauges)
+    }
+}
+
+/// The number that a line's value begins with.
+fn number(value: &[u8]) -> Option<u64> {
+    str::from_utf8(value)
+        .ok()?
+        .split_ascii_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// The gauges of the tree below `root` now, read for this moment and not by the
@@ -165,7 +221,10 @@ mod tests {
         tree.rescan(Vec::new);
         let gauges = tree.read().unwrap();
         assert!(gauges.rss_anon > 0 && gauges.rss_file > 0, "{gauges:?}");
-        assert!(gauges.rss_peak + tree.page >= gauges.rss_anon, "{gauges:?}");
+        assert!(
+            gauges.rss_peak + procfs::page_size() >= gauges.rss_anon,
+            "{gauges:?}"
+        );
         assert!(gauges.threads >= 1 && gauges.fds >= 3, "{gauges:?}");
     }
 

@@ -205,11 +205,12 @@ impl Drop for Sampler {
 }
 
 fn sample(mut job: Job, shared: &Shared) -> Found {
-    /// Samples between two looks for new processes.
-    const RESCAN: u64 = 10;
+    /// Between two looks for processes that came and went, at least.
+    const RESCAN: Duration = Duration::from_millis(100);
     let mut found = Found::default();
     let mut tree = Tree::of(job.pid);
     let mut before = Instant::now();
+    let mut rescanned = None;
     let mut queue = queue::Course::default();
     let mut queue_before = (0, 0);
     // Counted once the gauges are there again: at the workload's end they stay away.
@@ -217,8 +218,10 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
     let mut due = job.start;
     let mut phase_names = Vec::new();
     while !shared.stop.load(Ordering::Acquire) {
-        if found.taken.is_multiple_of(RESCAN) {
+        if rescanned.is_none_or(|last: Instant| last.elapsed() >= RESCAN) {
+            job.ledger.close_ended();
             tree.rescan(|| in_background(&job.ledger));
+            rescanned = Some(Instant::now());
         }
         let now = Instant::now();
         let gauges = tree.read().map(|gauges| Gauges {
@@ -226,7 +229,6 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
             ..gauges
         });
         *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = gauges;
-        job.ledger.close_ended();
         if found.first_context.is_none() {
             found.first_context = first_context(&job.ledger, &tree);
         }

@@ -49,7 +49,7 @@ impl Watching {
     /// # Errors
     /// If there is no such process, or if it cannot be read.
     pub fn begin(pid: i32, every: Duration) -> io::Result<Self> {
-        let tree = Tree::of(pid);
+        let mut tree = Tree::of(pid);
         if tree.read().is_none() {
             return Err(match tree.contains(pid) {
                 true => io::Error::new(

@@ -1,6 +1,8 @@
 //! `cargo tidegate ab` over small programs whose memory is known: each test runs the
 //! command in a folder of its own, and looks at the exit code, the words and the JSON.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -47,7 +49,7 @@ fn in_one_line(words: &str) -> String {
 }
 
 fn json(folder: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(folder.join("ab.json")).unwrap()).unwrap()
+    common::parsed(&std::fs::read_to_string(folder.join("ab.json")).unwrap())
 }
 
 fn metric<'a>(report: &'a Value, name: &str) -> &'a Value {

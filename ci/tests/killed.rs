@@ -2,6 +2,8 @@
 //! up to the end is there. Each kill is a run of a C program that counts what it does in a
 //! file of its own, for comparison.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -116,8 +118,7 @@ fn kill_one(folder: &Path, after: Duration, kill: u64) {
     );
     assert_eq!(supervisor.wait().unwrap().code(), Some(6));
 
-    let stored = fs::read(folder.join("run.json")).unwrap();
-    let run: serde_json::Value = serde_json::from_slice(&stored).unwrap();
+    let run = common::parsed(&fs::read_to_string(folder.join("run.json")).unwrap());
     let books = &run["books"];
     assert_eq!(books["ending"]["signal"], 9, "{books:#}");
     assert_eq!(books["health"]["lost"], 0);
@@ -153,9 +154,13 @@ fn kill_one(folder: &Path, after: Duration, kill: u64) {
 
     let samples = fs::read_to_string(kept.join("samples.jsonl")).unwrap();
     assert!(samples.ends_with('\n'), "a torn line: {samples}");
-    let numbers: Vec<u64> = samples
+    let samples: Vec<serde_json::Value> = samples
         .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    common::follows("sample", &samples[0]);
+    let numbers: Vec<u64> = samples
+        .iter()
         .map(|sample| sample["n"].as_u64().unwrap())
         .collect();
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());

@@ -1,6 +1,8 @@
 //! `cargo tidegate sweep` and `merge` over a program that takes as many times 8 MiB as it
 //! is told, and over published peaks.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -39,7 +41,7 @@ fn text(output: &Output) -> String {
 }
 
 fn read(folder: &Path, file: &str) -> Value {
-    serde_json::from_slice(&std::fs::read(folder.join(file)).unwrap()).unwrap()
+    common::parsed(&std::fs::read_to_string(folder.join(file)).unwrap())
 }
 
 const ROUNDS: [&str; 4] = ["--round-on", "^round", "--warmup", "1"];

@@ -530,9 +530,9 @@ pub struct Gauges {
     pub rss_peak: u64,
     /// Live threads.
     pub threads: u64,
-    /// Open file descriptors.
+    /// Open file descriptors; in samples read at most ten times a second.
     pub fds: u64,
-    /// CPU time used so far, in milliseconds.
+    /// CPU time used so far, in milliseconds; in samples likewise.
     pub cpu_ms: u64,
     /// Memory of the cards; `None` where there is none, or it cannot be read. Read after
     /// rounds and around probes, not with every sample.

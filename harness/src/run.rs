@@ -60,13 +60,6 @@ pub struct Run {
     pub(crate) not_stored: Option<String>,
 }
 
-/// The JSON schema of `run.json`, as text.
-///
-pub fn run_schema() -> String {
-    let schema = schemars::schema_for!(Run);
-    serde_json::to_string_pretty(&schema).unwrap_or_default()
-}
-
 impl Run {
     pub(crate) fn new(
         plan: Plan,

@@ -1,5 +1,6 @@
 //! `cargo tidegate diff` over runs, profiles and files in DHAT's format.
 
+use crate::common::parsed;
 use crate::project::{Project, expect, phase_book};
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ fn diff(project: &Project, words: &[&str]) -> Value {
         .collect();
     let (code, words) = project.call(&all);
     assert_eq!(code, 0, "{words}");
-    serde_json::from_str(&words).unwrap_or_else(|error| panic!("{error}\n{words}"))
+    parsed(&words)
 }
 
 fn names(entry: &Value) -> &str {

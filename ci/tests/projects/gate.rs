@@ -1,5 +1,6 @@
 //! `cargo tidegate gate` and `bless` in temporary projects, over stored runs.
 
+use crate::common::parsed;
 use crate::project::{Project, expect, flat, phase, phase_book};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ fn gate(project: &Project, runs: &[&str]) -> (i32, Value, String) {
         .chain(runs.iter().copied())
         .collect();
     let (code, words) = project.call(&words);
-    let report = serde_json::from_str(&project.read("gate.json")).unwrap();
+    let report = parsed(&project.read("gate.json"));
     (code, report, words)
 }
 
@@ -554,23 +555,4 @@ fn mistakes_in_policies_and_baselines_are_told_with_their_place() {
     project.write(&file, &text);
     let done = project.call(&["gate", "a1"]);
     expect(&done, 2, &[".baseline:7:1: `many` is no number of rounds"]);
-}
-
-#[test]
-fn the_report_follows_its_schema() {
-    let project = blessed();
-    project.write(
-        "tidegate.toml",
-        "[[budget]]\nlayer = \"device\"\npeak = \"+5%\"\n",
-    );
-    project.run("leak", "device", |run| run["plan"]["name"] = "a".into());
-    let (_, report, words) = gate(&project, &["leak", "a1"]);
-    let schema: Value = serde_json::from_str(&tidegate::gate::gate_schema()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let problems: Vec<String> = validator
-        .iter_errors(&report)
-        .map(|problem| problem.to_string())
-        .collect();
-    assert!(problems.is_empty(), "{problems:#?}\n{words}");
-    assert_eq!(report["schema"], tidegate::gate::GATE_SCHEMA);
 }

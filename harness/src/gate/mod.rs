@@ -477,12 +477,6 @@ fn not_given(
         .collect()
 }
 
-/// The JSON schema of a gate's report, as text.
-pub fn gate_schema() -> String {
-    let schema = schemars::schema_for!(Report);
-    serde_json::to_string_pretty(&schema).unwrap_or_default()
-}
-
 impl Report {
     /// The report for a terminal: plain text of 80 columns, paths told from `root`.
     pub fn terminal(&self, root: &Root) -> String {

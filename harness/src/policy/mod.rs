@@ -491,12 +491,6 @@ fn bad(text: &str, file: &Path, at: usize, problem: String) -> Error {
     }
 }
 
-/// The JSON schema of `tidegate.toml`, as text.
-pub fn policy_schema() -> String {
-    let schema = schemars::schema_for!(Policy);
-    serde_json::to_string_pretty(&schema).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -555,6 +555,76 @@ fn a_rolling_block_of_an_item_is_no_unmatched_release() {
     assert_eq!(releases.rolling.len(), 1);
 }
 
+/// What one item allocated (1,000 bytes in 5 blocks) in each round and did not release.
+fn unreleased(rounds: u32, of: impl Fn(u32) -> (i64, i64)) -> Releases {
+    let mut program = Program::new(1, rounds);
+    for round in 1..=rounds {
+        let (bytes, blocks) = of(round);
+        let allocated = Amount::new(1000, 5);
+        program.item(
+            round,
+            3,
+            "finish",
+            allocated,
+            allocated - Amount::new(bytes, blocks),
+        );
+    }
+    releases(&program.books())
+}
+
+#[test]
+fn blocks_of_more_than_two_last_rounds_or_after_one_that_matched_roll_no_more() {
+    let since = |first: u32| {
+        unreleased(
+            7,
+            move |round| if round >= first { (80, 1) } else { (0, 0) },
+        )
+    };
+    for (first, rolling) in [(7, 1), (6, 2), (5, 0), (4, 0)] {
+        let releases = since(first);
+        assert_eq!(releases.rolling.len(), rolling, "since round {first}");
+        let unmatched = 8 - first as usize - rolling;
+        assert_eq!(releases.unmatched.len(), unmatched, "since round {first}");
+    }
+    // Of four rounds the first is warm-up, and only one measured round matched before.
+    let short = unreleased(4, |round| if round >= 3 { (80, 1) } else { (0, 0) });
+    assert_eq!((short.rolling.len(), short.unmatched.len()), (0, 2));
+}
+
+#[test]
+fn what_is_released_too_often_never_rolls_and_is_told_as_that() {
+    let last = |bytes, blocks| {
+        let releases = unreleased(6, |round| if round == 6 { (bytes, blocks) } else { (0, 0) });
+        assert!(releases.rolling.is_empty());
+        releases.unmatched[0].to_string()
+    };
+    let told = |end: &str| {
+        format!(
+            "round 6, item 3, phase finish in rust-heap: 1,000 bytes in 5 blocks allocated, {end}"
+        )
+    };
+    assert_eq!(
+        last(-80, -1),
+        told("1,080 bytes in 6 blocks released; 80 bytes in 1 block released too often")
+    );
+    assert_eq!(
+        last(0, -1),
+        told("1,000 bytes in 6 blocks released; 0 bytes in 1 block released too often")
+    );
+    assert_eq!(
+        last(-80, 0),
+        told("1,080 bytes in 5 blocks released; 80 bytes in 0 blocks released too often")
+    );
+    assert_eq!(
+        last(-80, 1),
+        told("1,080 bytes in 4 blocks released; the difference is -80 bytes in 1 block")
+    );
+    assert_eq!(
+        last(80, -1),
+        told("920 bytes in 6 blocks released; the difference is 80 bytes in -1 blocks")
+    );
+}
+
 #[test]
 fn threads_lost_per_round_are_a_handle_leak_told_once() {
     let mut program = Program::new(1, 8);

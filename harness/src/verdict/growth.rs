@@ -120,12 +120,7 @@ pub(super) fn repeating(steps: &[Amount], view: View) -> Option<Repeating> {
         if proven {
             return Some(found);
         }
-        let nearly = if period == 1 {
-            length >= 3
-        } else {
-            events >= 3
-        };
-        if nearly && weak.is_none() {
+        if events >= 3 && weak.is_none() {
             weak = Some(found);
         }
     }
@@ -530,6 +525,17 @@ mod tests {
     }
 
     #[test]
+    fn growth_slows_below_half_or_below_85_percent_beyond_chance() {
+        let slows = |steps: &[i64]| slowing(&walk(steps));
+        assert!(slows(&[3, 3, 1, 1]));
+        assert!(!slows(&[2, 2, 1, 1]));
+        assert!(slows(&[20, 20, 20, 16, 16, 16]));
+        assert!(!slows(&[20, 20, 20, 17, 17, 17]));
+        // As much less, by chance.
+        assert!(!slows(&[27, 3, 24, 9, 18, 12]));
+    }
+
+    #[test]
     fn the_last_third_fades_below_half_of_the_rate_of_the_whole() {
         assert!(fades(&[0, 8, 16, 18, 20], 2));
         assert!(!fades(&[0, 6, 12, 14, 16], 2));
@@ -593,7 +599,11 @@ mod tests {
     fn a_container_that_doubles_is_known_by_four_of_its_rises() {
         assert!(doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 40));
         assert!(!doubling(&[(3, 64), (7, 64), (15, 64), (31, 64)], 40));
-        assert!(!doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 200));
+        // The next one would have come after two and a half times the last wait.
+        assert!(doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 72));
+        assert!(!doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 73));
+        // It waits three times as long each time.
+        assert!(!doubling(&[(1, 64), (2, 128), (5, 256), (12, 512)], 13));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl<'a> Evidence<'a> {
                     });
                 }
                 Outcome::Leak(growth) => {
-                    let row = Row::counted(layer, values, growth.clone());
+                    let row = Row::counted(layer, values);
                     let (finding, _) = leaks::finding(self.books, &self.ledger, &row, &growth);
                     self.handles.push(finding);
                 }

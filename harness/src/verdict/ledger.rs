@@ -266,21 +266,31 @@ impl<'a> Ledger<'a> {
         self.layers = layers.into_values().collect();
     }
 
-    /// Takes back what only moved from one phase to another: a block freed
-    /// there and born again here, round after round.
+    /// Takes back what only moved from one phase to another, or from one heap to the
+    /// other: a block freed there and born again here, round after round.
     fn find_moved(&mut self, settings: &Settings, exact_only: bool) {
-        let falling: Vec<usize> = (0..self.rows.len())
-            .filter(|at| self.rows[*at].site.is_none() && self.rows[*at].is_below_its_highest())
+        for at in self.moved(&self.rows, settings, exact_only) {
+            self.rows[at].outcome = Outcome::Moved;
+        }
+        for at in self.moved(&self.layers, settings, exact_only) {
+            self.layers[at].outcome = Outcome::Moved;
+        }
+    }
+
+    /// Which of these rise for good by what another of them falls.
+    fn moved(&self, rows: &[Row<'_>], settings: &Settings, exact_only: bool) -> Vec<usize> {
+        let falling: Vec<usize> = (0..rows.len())
+            .filter(|at| rows[*at].site.is_none() && rows[*at].is_below_its_highest())
             .collect();
-        let moved: Vec<usize> = (0..self.rows.len())
+        (0..rows.len())
             .filter(|at| {
-                let row = &self.rows[*at];
+                let row = &rows[*at];
                 let Outcome::Leak(growth) = &row.outcome else {
                     return false;
                 };
                 row.site.is_none()
                     && falling.iter().any(|other| {
-                        let falling = &self.rows[*other];
+                        let falling = &rows[*other];
                         other != at
                             && (row.layer == falling.layer
                                 || is_heap(row.layer) && is_heap(falling.layer))
@@ -301,10 +311,7 @@ impl<'a> Ledger<'a> {
                             }
                     })
             })
-            .collect();
-        for at in moved {
-            self.rows[at].outcome = Outcome::Moved;
-        }
+            .collect()
     }
 
     /// All heap layers together, after the base round and each measured one.
@@ -350,11 +357,8 @@ impl<'a> Row<'a> {
     }
 
     /// A series of counts that a gauge gave.
-    pub(super) fn counted(layer: Layer, values: Vec<Amount>, growth: Growth) -> Self {
-        Self {
-            outcome: Outcome::Leak(growth),
-            ..Self::new(layer, "", None, values)
-        }
+    pub(super) fn counted(layer: Layer, values: Vec<Amount>) -> Self {
+        Self::new(layer, "", None, values)
     }
 
     /// Enters what is left of what a step bore. Steps come in order, mostly: then this

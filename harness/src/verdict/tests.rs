@@ -474,6 +474,46 @@ fn blocks_that_move_from_one_phase_to_another_are_no_leak() {
 }
 
 #[test]
+fn what_one_layer_gives_up_makes_up_for_no_other() {
+    let moves = |from, to| {
+        let mut program = Program::new(1, 10);
+        for n in 1..=12 {
+            program.block(from, "a", 1, n + 1, 500, 1);
+            program.block(to, "b", n + 1, FOR_EVER, 500, 1);
+        }
+        verdict(&program.books())
+    };
+    let pinned = moves(Layer::Pinned, Layer::Pinned);
+    assert!(pinned.class.passes(), "{}", pinned.sentence);
+    // Both are malloc's: one gives up what the other takes.
+    let heaps = moves(RustHeap, NativeHeap);
+    assert!(heaps.class.passes(), "{}", heaps.sentence);
+    assert_eq!(moves(RustHeap, Layer::Pinned).class, Class::Leak);
+    assert_eq!(moves(Layer::Pinned, RustHeap).class, Class::Leak);
+}
+
+#[test]
+fn what_one_site_gives_up_makes_up_for_no_other_phase() {
+    let mut program = Program::new(1, 10);
+    program.keeps(RustHeap, "b", |_| (500, 1));
+    program.block(RustHeap, "a", 1, FOR_EVER, 6000, 12);
+    let mut books = program.books();
+    let site = |site: &str, blocks: fn(i64) -> i64| SiteSeries {
+        layer: RustHeap,
+        phase: "a".to_owned(),
+        site: site.to_owned(),
+        live: (1..=10)
+            .map(|round| Amount::new(500 * blocks(round), blocks(round)))
+            .collect(),
+    };
+    books.sites = vec![
+        site("falls", |round| 12 - round),
+        site("rises", |round| round),
+    ];
+    assert_eq!(verdict(&books).class, Class::Leak);
+}
+
+#[test]
 fn a_leak_that_no_single_phase_carries_is_found_in_the_layer() {
     let mut program = Program::new(1, 9);
     let phases = ["a", "b", "c", "a", "c", "b", "b", "a", "c"];

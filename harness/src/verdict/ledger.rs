@@ -507,7 +507,6 @@ pub(super) fn outcome(
     };
     if let Some(growth) = series.exact() {
         let by_law = match (growth.per_driver, growth.driver) {
-            (Some(each), Driver::PerRound) => settings.matters(each, 1),
             (Some(each), Driver::EveryKthRound(k)) => settings.matters(each, k as usize),
             _ => false,
         };
@@ -1141,11 +1140,12 @@ mod tests {
         }
 
         fn steps(&self) -> Steps<'_> {
+            let without = |last: usize| self.born.get(..self.born.len().checked_sub(last)?);
             Steps {
                 values: &self.values,
                 live: &self.live,
                 born: &self.born,
-                by_survivors: Vec::new(),
+                by_survivors: (1..=3).filter_map(without).collect(),
                 happened: &self.happened,
             }
         }
@@ -1421,6 +1421,19 @@ mod tests {
     }
 
     #[test]
+    fn what_all_rounds_left_alike_may_hide_below_falls_of_half_of_it() {
+        let swings = [0, 5].repeat(8);
+        let hidden = |born: &[i64]| Judged::blocks(&swings, born).steps().hidden();
+        assert_eq!(hidden(&[1; 10]), Some(of(9)));
+        assert_eq!(hidden(&[1; 11]), Some(of(10)));
+        // Of two rounds less, it is hidden still.
+        assert_eq!(hidden(&[1; 12]), Some(of(10)));
+        assert_eq!(hidden(&[1; 16]), None);
+        assert_eq!(hidden(&[1; 4]), None, "three may be chance");
+        assert_eq!(hidden(&[0, 0, 1, 1, 1, 1, 1, 1, 1]), None, "not all rounds");
+    }
+
+    #[test]
     fn live_memory_rose_by_half_of_what_is_left_from_third_to_third() {
         // From the middle of the first third to that of the last are two thirds: 6 of 9.
         let judged = Judged::blocks(&[0, 0, 0, 5, 5, 5, 6, 6, 6], &[]);
@@ -1488,6 +1501,22 @@ mod tests {
         assert!(!agrees(&[0, 5, 6, 7, 8], &[4, 1, 2], 1, 1));
         assert!(agrees(&[0, 0, 2, 2, 4, 4], &[0, 2, 0, 2], 0, 2));
         assert!(!agrees(&[0, 0, 2, 2, 4, 5], &[0, 2, 0, 2], 0, 2));
+    }
+
+    #[test]
+    fn live_memory_agrees_in_the_whole_of_a_pattern_and_in_its_second_half() {
+        let agrees = |values: &[i64], born: &[i64], start, period| {
+            let judged = Judged::blocks(values, born);
+            judged.steps().live_agrees(&judged.born, start, period)
+        };
+        let late = [0, 1, 1, 1, 1, 1, 1];
+        assert!(agrees(&[3, 0, 4, 2, 5, 3, 6, 8, 8], &late, 1, 1));
+        assert!(!agrees(&[3, 0, 4, 2, 5, 3, 6, 7, 8], &late, 1, 1));
+        // What all rounds left need not be seen step by step, and only that.
+        let by_two = [0, 2, 2, 4, 4, 6, 6, 8, 8];
+        assert!(agrees(&by_two, &[1; 7], 0, 1));
+        assert!(!agrees(&by_two, &[1; 7], 0, 2));
+        assert!(!agrees(&by_two, &late, 1, 1));
     }
 
     #[test]

@@ -162,6 +162,97 @@ fn a_leak_is_exact_below_blocks_of_random_size() {
     assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(24, 1)));
 }
 
+/// A block that each round replaces with one of another size.
+fn of_any_size(program: &mut Program) {
+    program.rolls(RustHeap, "synthesis", |round| {
+        (i64::from(round * 7919 % 1000) * 1000, 1)
+    });
+}
+
+#[test]
+fn a_leak_per_error_is_exact_below_blocks_of_random_size() {
+    let errors = [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0];
+    let mut program = Program::new(1, 12);
+    program.errors = errors.to_vec();
+    program.keeps(RustHeap, "synthesis", |round| {
+        let n = errors[round as usize - 1] as i64;
+        (n * 640, n)
+    });
+    of_any_size(&mut program);
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.findings[0].driver, Driver::PerError);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(640, 1)));
+}
+
+#[test]
+fn three_additions_below_blocks_of_random_size_are_a_leak_and_two_are_not() {
+    let lost_in = |rounds, lost: fn(u32) -> bool| {
+        let mut program = Program::new(1, rounds);
+        program.keeps(RustHeap, "synthesis", |round| {
+            if lost(round) { (4096, 1) } else { (0, 0) }
+        });
+        of_any_size(&mut program);
+        verdict(&program.books())
+    };
+    let three = lost_in(14, |round| round % 4 == 0);
+    assert_eq!(three.class, Class::Leak, "{}", three.sentence);
+    assert_eq!(three.findings[0].driver, Driver::EveryKthRound(4));
+    assert_eq!(three.findings[0].per_driver, Some(Amount::new(4096, 1)));
+    assert_ne!(lost_in(11, |round| round % 4 == 0).class, Class::Leak);
+    // Three equal steps after a pause.
+    assert_ne!(lost_in(7, |round| round > 3).class, Class::Leak);
+    // Every round until the last two.
+    assert_ne!(lost_in(12, |round| round < 11).class, Class::Leak);
+    // Three additions in the last third of the run.
+    assert_ne!(
+        lost_in(24, |round| round > 16 && round % 2 == 0).class,
+        Class::Leak
+    );
+}
+
+#[test]
+fn a_leak_per_round_is_told_from_a_block_that_is_there_in_every_other_one() {
+    let mut program = Program::new(1, 12);
+    program
+        .keeps(RustHeap, "synthesis", |_| (64, 1))
+        .rolls(RustHeap, "synthesis", |round| {
+            if round % 2 == 0 { (100, 1) } else { (0, 0) }
+        });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.findings[0].driver, Driver::PerRound);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(64, 1)));
+}
+
+#[test]
+fn blocks_lost_beside_one_that_shrinks_are_told_by_what_is_left() {
+    let mut program = Program::new(1, 12);
+    program
+        .keeps(RustHeap, "synthesis", |round| {
+            (64 + i64::from(round * 5 % 13), 1)
+        })
+        .rolls(RustHeap, "synthesis", |round| {
+            (100_000 - 500 * i64::from(round), 1)
+        });
+    let left = (2..=12).map(|round| 64 + round * 5 % 13).sum::<i64>() + 100_000 - 500 * 12;
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak, "{}", verdict.sentence);
+    assert_eq!(verdict.findings[0].total, Amount::new(left, 12));
+}
+
+#[test]
+fn a_block_in_every_fourth_round_is_judged_by_whole_patterns() {
+    // 64 bytes with the block's own cost: at the floor of 16 per round.
+    let lost = |bytes| {
+        let mut program = Program::new(1, 20);
+        program.keeps(RustHeap, "finish", |round| {
+            if round % 4 == 1 { (bytes, 1) } else { (0, 0) }
+        });
+        class(&program)
+    };
+    assert_eq!(lost(48), Class::Leak);
+    assert_eq!(lost(47), Class::Clean);
+}
+
 #[test]
 fn a_rolling_block_of_constant_size_is_no_leak() {
     let mut program = Program::new(1, 8);

@@ -974,7 +974,7 @@ impl Steps<'_> {
             }
             return lost_for_good().unwrap_or(Outcome::Unclear {
                 total,
-                more: more(enough.max(n + 1)),
+                more: more(enough),
                 slowing: false,
             });
         }
@@ -1517,6 +1517,120 @@ mod tests {
         assert!(agrees(&by_two, &[1; 7], 0, 1));
         assert!(!agrees(&by_two, &[1; 7], 0, 2));
         assert!(!agrees(&by_two, &late, 1, 1));
+    }
+
+    /// What uneven growth is judged to be: blocks by step, after 1,000 of them.
+    fn uneven(steps: &[i64], born: &[i64]) -> Outcome {
+        let mut values = vec![1000];
+        for step in steps {
+            values.push(values[values.len() - 1] + step);
+        }
+        let judged = Judged::blocks(&values, born);
+        judged.steps().uneven(&Settings::default(), false)
+    }
+
+    #[test]
+    fn uneven_growth_is_per_round_where_three_in_four_rounds_rise() {
+        let of = |steps: &[i64]| match uneven(steps, &[]) {
+            Outcome::Leak(growth) => (growth.driver, growth.start, growth.steps, growth.total),
+            other => panic!("{other:?}"),
+        };
+        let late = [0, 0, 0, 3, 4, 3, 5, 4, 3, 4, 5, 3];
+        assert_eq!(of(&late), (Driver::PerRound, 3, 9, self::of(34)));
+        let halves = [3, 0, 4, 0, 3, 0, 5, 0, 4, 0, 3, 0, 4, 0, 5, 0];
+        assert_eq!(of(&halves), (Driver::Unknown, 0, 16, self::of(31)));
+    }
+
+    #[test]
+    fn uneven_growth_over_too_few_rounds_needs_as_many_as_are_lacking() {
+        let unclear = |n: usize| {
+            let steps = [3, 5, 4, 7, 2, 6, 3, 5, 8, 4, 6, 5];
+            let Outcome::Unclear { total, more, .. } = uneven(&steps[..n], &[]) else {
+                panic!("{:?}", uneven(&steps[..n], &[]));
+            };
+            assert_eq!(total, of(steps[..n].iter().sum()));
+            more
+        };
+        assert_eq!((unclear(8), unclear(11)), (4, 1));
+    }
+
+    #[test]
+    fn uneven_growth_below_the_floor_is_told_and_no_more() {
+        let judge = |step: fn(i64) -> Amount| {
+            let mut values = vec![of(1000)];
+            for at in 0..20 {
+                values.push(values[values.len() - 1] + step(at * 7 % 5));
+            }
+            let judged = Judged::of(values, Vec::new());
+            judged.steps().uneven(&Settings::default(), false)
+        };
+        let small = judge(|step| Amount::new(step + 2, 0));
+        assert_eq!(small, Outcome::Below(Amount::new(80, 0)));
+        // One block becomes smaller while others become more.
+        let shrinks = judge(|step| Amount::new(-40, step + 1));
+        let Outcome::Leak(growth) = shrinks else {
+            panic!("{shrinks:?}");
+        };
+        assert_eq!(growth.total, Amount::new(-800, 60));
+    }
+
+    #[test]
+    fn what_looks_like_the_beginning_of_a_pattern_needs_two_rounds_more() {
+        let two_more = |total| Outcome::Unclear {
+            total: of(total),
+            more: 2,
+            slowing: false,
+        };
+        assert_eq!(uneven(&[9, 0, 0, 0, 0, 0, 4, 4, 4], &[]), two_more(12));
+        assert_eq!(uneven(&[0, 4, 0, 4, 0, 4], &[]), two_more(12));
+        assert_eq!(uneven(&[4, 0, 4, 0, 4, 0], &[]), two_more(12));
+        // Three equal steps, of which only the last is above what was there before.
+        assert_eq!(uneven(&[-5, 2, 2, 2], &[]), Outcome::Flat);
+        // The floor is that of the pattern's own rounds.
+        let mut values = vec![Amount::new(1000, 10); 4];
+        for step in [0, 40, 0, 40, 0, 40] {
+            values.push(values[values.len() - 1] + Amount::new(step, 0));
+        }
+        let judged = Judged::of(values, Vec::new());
+        let outcome = judged.steps().uneven(&Settings::default(), false);
+        let total = Amount::new(120, 0);
+        assert!(
+            matches!(outcome, Outcome::Unclear { total: t, more: 2, .. } if t == total),
+            "{outcome:?}"
+        );
+    }
+
+    #[test]
+    fn growth_that_slows_down_is_unclear_until_it_only_creeps() {
+        assert_eq!(
+            uneven(&[20, 18, 16, 10, 8, 7, 6, 5, 4, 4, 3, 3], &[]),
+            Outcome::Unclear {
+                total: of(104),
+                more: 12,
+                slowing: true
+            }
+        );
+        assert_eq!(
+            uneven(&[100, 50, 25, 12, 6, 3, 3, 2, 1, 2, 1, 1], &[]),
+            Outcome::Stopped {
+                total: of(206),
+                last: 11
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_left_below_blocks_that_come_and_go_needs_twice_the_rounds() {
+        let swings = [5, -5].repeat(5);
+        assert_eq!(
+            uneven(&swings, &[1; 10]),
+            Outcome::Unclear {
+                total: of(9),
+                more: 10,
+                slowing: false
+            }
+        );
+        assert_eq!(uneven(&swings, &[]), Outcome::Flat);
     }
 
     #[test]

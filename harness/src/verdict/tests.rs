@@ -160,6 +160,8 @@ fn a_leak_is_exact_below_blocks_of_random_size() {
     let verdict = verdict(&program.books());
     assert_eq!(verdict.class, Class::Leak);
     assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(24, 1)));
+    // The last round's may be blocks that the next would have replaced.
+    assert_eq!(verdict.findings[0].born_in, [1, 2, 3, 4, 5, 6, 7]);
 }
 
 /// A block that each round replaces with one of another size.
@@ -267,6 +269,7 @@ fn a_rolling_block_that_comes_back_larger_is_a_leak() {
     let verdict = verdict(&program.books());
     assert_eq!(verdict.class, Class::Leak);
     assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(320, 0)));
+    assert_eq!(verdict.findings[0].born_in, [2, 3, 4, 5, 6, 7, 8]);
 }
 
 #[test]
@@ -641,6 +644,47 @@ fn a_site_is_named_where_sites_were_recorded() {
         verdict.findings[0].fingerprint,
         "rust-heap/finish/prover::finish"
     );
+}
+
+#[test]
+fn a_site_takes_the_place_of_its_phase_where_it_tells_nine_tenths_of_it() {
+    let layout = |blocks: i64| {
+        let mut program = Program::new(1, 8);
+        program.keeps(RustHeap, "finish", |_| (1000, 10));
+        let mut books = program.books();
+        books.sites.push(SiteSeries {
+            layer: RustHeap,
+            phase: "finish".to_owned(),
+            site: "a".to_owned(),
+            live: (1..=8)
+                .map(|round| Amount::new(100 * blocks * round, blocks * round))
+                .collect(),
+        });
+        let findings = verdict(&books).findings;
+        findings
+            .into_iter()
+            .map(|finding| finding.site)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(layout(9), [Some("a".to_owned())]);
+    assert_eq!(layout(8), [None, Some("a".to_owned())]);
+}
+
+#[test]
+fn the_rounds_of_a_handle_leak_are_those_in_which_there_were_more() {
+    let mut program = Program::new(1, 12);
+    program.gauges = (1..=12)
+        .map(|round| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3,
+            fds: 5 + round / 2,
+            ..Gauges::default()
+        })
+        .collect();
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::HandleLeak);
+    assert_eq!(verdict.findings[0].driver, Driver::EveryKthRound(2));
+    assert_eq!(verdict.findings[0].born_in, [2, 4, 6, 8, 10, 12]);
 }
 
 #[test]

@@ -320,15 +320,15 @@ fn sentence(finding: &Finding, returned: bool) -> String {
         Some(each) => format!("{} {}", amount(*layer, each), driver.words()),
         None => {
             let rounds = i64::from(finding.over_rounds.max(1));
-            let average = Amount::new(total.bytes / rounds, total.blocks / rounds);
-            let per = if layer.is_counted() || average.bytes == 0 {
+            let average = total.bytes / rounds;
+            let per = if layer.is_counted() || average == 0 {
                 format!(
                     "{} in {}",
                     amount(*layer, *total),
                     words::count(rounds, "round")
                 )
             } else {
-                format!("about {} per round", words::count(average.bytes, "byte"))
+                format!("about {} per round", words::count(average, "byte"))
             };
             match driver {
                 Driver::PerRound => format!("{per}, more in each round"),

@@ -455,7 +455,11 @@ mod tests {
         };
         let half = |round: u64| round * MIB / 2;
         let less = |round: u64| round * (MIB / 2 - 1);
-        let named = with(vec![map(MapKind::Anon, 13, half)]);
+        let still = MapSeries {
+            name: "another".to_owned(),
+            ..map(MapKind::Anon, 13, |_| MIB)
+        };
+        let named = with(vec![map(MapKind::Anon, 13, half), still]);
         assert_eq!(named.witness, Some(Confirmation::MappingsGrow));
         assert_eq!(named.maps, ["a map"]);
         let stack = with(vec![map(MapKind::Stack, 13, half)]);

@@ -139,3 +139,189 @@ fn regression(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
     let correlation = xy / (xx * yy).sqrt();
     (xx > 0.0 && correlation.is_finite()).then_some((xy / xx, correlation))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::books::{QueueDesign, QueueSample, RoundBook};
+
+    const MIB: u64 = 1 << 20;
+
+    /// Samples of round 2: so many items wait, of so many produced until the end, and
+    /// each holds a mebibyte.
+    fn samples(waiting: &[u64], items: u64) -> Vec<QueueSample> {
+        let most = waiting.iter().copied().max().unwrap_or(0);
+        let fullest = waiting.iter().position(|n| *n == most).unwrap_or(0);
+        let sample = |(at, waiting): (usize, &u64)| {
+            let produced = if at <= fullest { *waiting } else { items };
+            QueueSample {
+                at_seconds: at as f64,
+                round: 2,
+                produced,
+                consumed: produced - waiting,
+                live_bytes: (4 + waiting) * MIB,
+            }
+        };
+        waiting.iter().enumerate().map(sample).collect()
+    }
+
+    fn books(queue: Vec<QueueSample>) -> Books {
+        Books {
+            warmup: 1,
+            rounds: (1..=3)
+                .map(|round| RoundBook {
+                    round,
+                    ..RoundBook::default()
+                })
+                .collect(),
+            queue,
+            ..Books::default()
+        }
+    }
+
+    fn judged(books: &Books) -> Queue {
+        judge(books, &Settings::default())
+    }
+
+    fn backlog(books: &Books) -> Option<Backlog> {
+        match judged(books) {
+            Queue::Backlog(backlog) => Some(backlog),
+            _ => None,
+        }
+    }
+
+    const FIVE: [u64; 11] = [0, 1, 2, 3, 4, 5, 4, 3, 2, 1, 0];
+
+    #[test]
+    fn more_than_half_of_a_round_of_eight_items_are_a_backlog() {
+        let found = backlog(&books(samples(&FIVE, 9))).expect("five of nine");
+        assert_eq!((found.most, found.round, found.allowed), (5, 2, None));
+        assert!((found.bytes_each / MIB as f64 - 1.0).abs() < 1e-9);
+        assert!((found.correlation - 1.0).abs() < 1e-9);
+        assert!(found.drained);
+        assert_eq!(judged(&books(samples(&FIVE, 10))), Queue::Bounded(5));
+        assert!(backlog(&books(samples(&FIVE, 8))).is_some());
+        assert_eq!(judged(&books(samples(&FIVE, 7))), Queue::Bounded(5));
+        assert_eq!(judged(&books(Vec::new())), Queue::None);
+        // Items of the rounds before are none of this round's.
+        let mut later = samples(&FIVE, 8);
+        for sample in &mut later {
+            sample.produced += 100;
+            sample.consumed += 100;
+        }
+        assert!(backlog(&books(later)).is_some());
+    }
+
+    #[test]
+    fn a_run_that_was_killed_is_judged_by_four_items_and_by_its_warm_up_too() {
+        let waiting = [0, 1, 2, 3, 2, 1, 0, 0];
+        let killed = |items| {
+            let mut books = books(samples(&waiting, items));
+            books.ending = Ending::OomKilled;
+            judged(&books)
+        };
+        assert!(matches!(killed(4), Queue::Backlog(_)));
+        assert_eq!(killed(3), Queue::Bounded(3));
+        assert_eq!(killed(6), Queue::Bounded(3));
+        let mut warm = books(samples(&FIVE, 9));
+        warm.warmup = 2;
+        assert_eq!(judged(&warm), Queue::None);
+        warm.ending = Ending::OomKilled;
+        assert!(matches!(judged(&warm), Queue::Backlog(_)));
+    }
+
+    #[test]
+    fn a_declared_queue_may_hold_one_item_more_than_its_design() {
+        let mut books = books(samples(&FIVE, 100));
+        for (capacity, too_many) in [(2, false), (1, true)] {
+            books.queue_design = Some(QueueDesign {
+                capacity,
+                producers: 2,
+            });
+            let found = backlog(&books);
+            assert_eq!(found.is_some(), too_many, "{capacity}");
+            assert!(found.is_none_or(|found| found.allowed == Some(3)));
+        }
+    }
+
+    #[test]
+    fn memory_is_the_items_where_it_follows_them_and_is_most_of_what_moves() {
+        // Up to ten items wait, five times.
+        let up_and_down = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1].repeat(5);
+        let with = |live: fn(usize, u64) -> u64| {
+            let mut queue = samples(&up_and_down, 12);
+            for (at, sample) in queue.iter_mut().enumerate() {
+                sample.live_bytes = live(at, sample.produced - sample.consumed);
+            }
+            backlog(&books(queue)).is_some()
+        };
+        // Other memory by turns, seven and eight times of what an item holds: correlations
+        // of 0.64 and 0.59.
+        assert!(with(|at, n| (n + 7 * (at as u64 % 2)) * MIB));
+        assert!(!with(|at, n| (n + 8 * (at as u64 % 2)) * MIB));
+        // Something else, once: four and five times of what the items hold.
+        assert!(with(|at, n| if at == 10 { 46 } else { n } * MIB));
+        assert!(!with(|at, n| if at == 10 { 50 } else { n } * MIB));
+        // Ten items hold 256 KiB together.
+        assert!(with(|_, n| n * 26_300));
+        assert!(!with(|_, n| n * 26_100));
+    }
+
+    #[test]
+    fn a_queue_has_drained_where_nothing_waits_and_memory_is_back() {
+        let drained = |waiting: &[u64], last: u64| {
+            let mut queue = samples(waiting, 9);
+            let end = queue.len() - 1;
+            queue[end].live_bytes = last;
+            backlog(&books(queue)).expect("a backlog").drained
+        };
+        assert!(drained(&FIVE, 4 * MIB));
+        assert!(drained(&FIVE, 5 * MIB));
+        assert!(!drained(&FIVE, 5 * MIB + MIB / 4));
+        assert!(!drained(&FIVE[..10], 4 * MIB));
+    }
+
+    #[test]
+    fn the_first_round_in_which_most_items_waited_is_named() {
+        let mut queue = samples(&FIVE, 9);
+        let again = queue.clone().into_iter().map(|sample| QueueSample {
+            round: 3,
+            produced: sample.produced + 9,
+            consumed: sample.consumed + 9,
+            ..sample
+        });
+        queue.extend(again);
+        assert_eq!(backlog(&books(queue)).expect("a backlog").round, 2);
+    }
+
+    #[test]
+    fn a_line_needs_eight_points_at_three_places() {
+        let line = |xs: &[u32]| -> Vec<(f64, f64)> {
+            let point = |x: &u32| (f64::from(*x), 5.0 - 2.0 * f64::from(*x));
+            xs.iter().map(point).collect()
+        };
+        let (slope, correlation) = regression(&line(&[0, 1, 2, 0, 1, 2, 0, 1])).expect("eight");
+        assert!((slope + 2.0).abs() < 1e-9 && (correlation + 1.0).abs() < 1e-9);
+        assert_eq!(regression(&line(&[0, 1, 2, 0, 1, 2, 0])), None);
+        assert_eq!(regression(&line(&[0, 1, 0, 1, 0, 1, 0, 1])), None);
+        let flat: Vec<(f64, f64)> = (0..9).map(|x| (f64::from(x), 3.0)).collect();
+        assert_eq!(regression(&flat), None);
+        let points = [
+            (0, 0),
+            (1, 1),
+            (2, 2),
+            (0, 2),
+            (1, 1),
+            (2, 4),
+            (0, 1),
+            (2, 3),
+        ];
+        let points = points.map(|(x, y)| (f64::from(x), f64::from(y)));
+        let (slope, correlation) = regression(&points).expect("eight");
+        assert!((slope - 1.0).abs() < 1e-9, "{slope}");
+        assert!(
+            (correlation - 6.0 / 69.0_f64.sqrt()).abs() < 1e-9,
+            "{correlation}"
+        );
+    }
+}

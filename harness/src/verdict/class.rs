@@ -143,6 +143,19 @@ mod tests {
     }
 
     #[test]
+    fn every_class_has_a_meaning_of_its_own_and_is_shown_in_columns() {
+        let mut meanings = Class::ALL.map(Class::meaning).to_vec();
+        assert!(meanings.contains(&"freed, but late"));
+        meanings.sort_unstable();
+        meanings.dedup();
+        assert_eq!(meanings.len(), Class::ALL.len());
+        assert_eq!(
+            format!("{:>6}|{}", Class::Leak, Class::Dwell),
+            "  leak|dwell"
+        );
+    }
+
+    #[test]
     fn only_a_passing_class_exits_with_zero() {
         for class in Class::ALL {
             assert_eq!(class.exit_code() == 0, class.passes(), "{class}");

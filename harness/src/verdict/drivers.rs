@@ -175,6 +175,125 @@ mod tests {
     }
 
     #[test]
+    fn growth_per_event_needs_three_rounds_with_events_or_four_without() {
+        let of = |events: &[i64], view| {
+            let found = per_event(&amounts(events), events, view);
+            assert!(found.is_none_or(|(_, each)| each == view.of(Amount::new(40, 1))));
+            found.is_some()
+        };
+        let both = |events: &[i64]| of(events, View::Both);
+        assert!(!both(&[1, 0, 1]));
+        assert!(!both(&[1, 0, 0, 0, 1]));
+        assert!(both(&[1, 0, 0, 0, 0, 1]));
+        assert!(!both(&[1, 0, 0, 0, 0, 0]), "one round with events");
+        assert!(both(&[1, 0, 1, 0, 1]));
+        assert!(!both(&[1, 0, 2, 1]), "one round without, of four");
+        // Where each round has some, their numbers differ over five rounds.
+        assert!(!both(&[1, 2, 1, 2]));
+        assert!(both(&[1, 2, 1, 2, 3]));
+        assert!(!both(&[2, 2, 2, 2, 2]));
+        // Blocks or bytes alone need four rounds with events.
+        assert!(!of(&[1, 0, 1, 0, 1, 0], View::Blocks));
+        assert!(of(&[1, 0, 1, 0, 1, 0, 1], View::Blocks));
+        assert!(of(&[1, 0, 1, 0, 1, 0, 1], View::Bytes));
+    }
+
+    #[test]
+    fn growth_per_event_is_exact_and_adds() {
+        let events = [2, 0, 4, 0, 2, 0];
+        let found = |steps: &[(i64, i64)]| {
+            let steps: Vec<Amount> = steps.iter().map(|(a, b)| Amount::new(*a, *b)).collect();
+            per_event(&steps, &events, View::Both)
+        };
+        let (two, none) = ((80, 2), (0, 0));
+        let each = Some((0, Amount::new(40, 1)));
+        assert_eq!(found(&[two, none, (160, 4), none, two, none]), each);
+        assert_eq!(found(&[two, none, (160, 4), none, (81, 2), none]), None);
+        assert_eq!(found(&[two, none, (160, 4), none, (80, 3), none]), None);
+        assert_eq!(found(&[two, none, (160, 4), none, two, (1, 0)]), None);
+        let less = (-80, 2);
+        assert_eq!(found(&[less, none, (-160, 4), none, less, none]), None);
+        let fewer = (80, -2);
+        assert_eq!(found(&[fewer, none, (160, -4), none, fewer, none]), None);
+        assert_eq!(found(&[none; 6]), None);
+    }
+
+    #[test]
+    fn a_constant_step_fits_as_many_events_in_each_of_its_rounds() {
+        let fits = |start, period, bytes, events: &[i64]| {
+            let pattern = Repeating {
+                start,
+                period,
+                per_period: Amount::new(bytes, 2),
+                single: true,
+                proven: true,
+            };
+            also_explains(&pattern, events)
+        };
+        assert!(fits(1, 1, 80, &[9, 2, 2, 2]));
+        assert!(!fits(0, 1, 80, &[9, 2, 2, 2]));
+        assert!(!fits(1, 1, 81, &[9, 2, 2, 2]));
+        assert!(!fits(1, 2, 80, &[9, 2, 2, 2]));
+        assert!(!fits(1, 1, 80, &[9, 0, 0, 0]));
+        assert!(!fits(4, 1, 80, &[9, 2, 2, 2]));
+        assert!(!fits(5, 1, 80, &[9, 2, 2, 2]));
+    }
+
+    #[test]
+    fn the_clock_explains_six_rounds_whose_lengths_differ_by_a_fifth() {
+        let per_second = |ticks: [i64; 8], seconds: [f64; 8], n: usize| {
+            per_second(&ticks[..n], &seconds[..n]).map(|rate| (rate * 1e6).round() / 1e6)
+        };
+        let seconds = [3.0, 5.0, 3.0, 5.0, 3.0, 5.0, 3.0, 5.0];
+        let ticks = [6, 10, 6, 10, 6, 10, 6, 10];
+        assert_eq!(per_second(ticks, seconds, 8), Some(2.0));
+        assert_eq!(per_second(ticks, seconds, 6), Some(2.0));
+        assert_eq!(per_second(ticks, seconds, 5), None);
+        let alike = [9.0, 11.0, 9.0, 11.0, 9.0, 11.0, 9.0, 11.0];
+        assert_eq!(per_second([18, 22, 18, 22, 18, 22, 18, 22], alike, 8), None);
+        // What the clock leaves unexplained is a quarter of what rounds leave, nearly.
+        let off = |by: i64| [60 - by, 100 - by, 60 + by, 100 + by];
+        let twice = |four: [i64; 4]| std::array::from_fn(|at| four[at % 4]);
+        assert_eq!(per_second(twice(off(11)), seconds, 8), Some(20.0));
+        assert_eq!(per_second(twice(off(12)), seconds, 8), None);
+        let falls = ticks.map(|n| -n);
+        assert_eq!(per_second(falls, seconds, 8), None);
+        assert_eq!(per_second(ticks, [0.0; 8], 8), None);
+    }
+
+    #[test]
+    fn what_happened_in_a_round_is_counted_between_its_ends() {
+        let round = |created, alive: Option<u64>, errors, failed: bool, at_seconds| RoundBook {
+            threads_created: created,
+            gauges: alive.map(|threads| crate::books::Gauges {
+                threads,
+                ..Default::default()
+            }),
+            errors,
+            failed: failed.then(|| "it failed".to_owned()),
+            at_seconds,
+            ..RoundBook::default()
+        };
+        let books = Books {
+            rounds: vec![
+                round(0, Some(1), 9, false, 0.0),
+                round(2, Some(3), 9, false, 1.0),
+                round(5, Some(5), 0, true, 3.5),
+                round(9, Some(6), 3, true, 3.0),
+                round(9, Some(4), 0, false, f64::NAN),
+                round(11, None, 0, false, 5.0),
+            ],
+            ..Books::default()
+        };
+        let happened = Happened::from(&books, 1);
+        assert_eq!(happened.threads, [1, 3, 2, 2]);
+        assert_eq!(happened.errors, [1, 3, 0, 0]);
+        assert_eq!(happened.seconds, [2.5, 0.0, 0.0, 0.0]);
+        let nothing = Happened::from(&books, 4);
+        assert_eq!((nothing.threads, nothing.errors), (vec![2], vec![]));
+    }
+
+    #[test]
     fn growth_per_second_needs_rounds_of_different_length() {
         let seconds = [1.0, 2.0, 4.0, 1.0, 3.0, 2.0, 1.0];
         let ticks = [10, 20, 40, 10, 30, 20, 10];

@@ -124,7 +124,7 @@ impl<'a> Evidence<'a> {
                     });
                 }
                 Outcome::Leak(growth) => {
-                    let row = Row::counted(layer, values, growth.clone());
+                    let row = Row::counted(layer, values);
                     let (finding, _) = leaks::finding(self.books, &self.ledger, &row, &growth);
                     self.handles.push(finding);
                 }
@@ -1227,5 +1227,737 @@ impl resident::Growing {
             sentence: self.sentence(steps),
             site,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge;
+    use super::super::simulated::{FOR_EVER, Program, trim};
+    use super::*;
+    use crate::books::{Aside, MapKind, MapSeries, QueueDesign, QueueSample, Refusal, Settle};
+
+    const HEAP: Layer = Layer::RustHeap;
+    const MIB: i64 = 1 << 20;
+
+    fn verdict(books: &Books) -> Verdict {
+        judge(books, &Settings::default())
+    }
+
+    fn sentences(verdict: &Verdict) -> Vec<&str> {
+        let notes = verdict.notes.iter();
+        notes.map(|note| note.sentence.as_str()).collect()
+    }
+
+    fn clean() -> Books {
+        Program::new(1, 8).books()
+    }
+
+    fn leak(bytes: i64) -> Program {
+        let mut program = Program::new(1, 8);
+        program.keeps(HEAP, "ntt", |_| (bytes, 1));
+        program
+    }
+
+    /// A run after whose rounds there were so many threads.
+    fn threads(counts: &[u64]) -> Program {
+        let mut program = Program::new(1, counts.len() as u32);
+        let gauges = |threads: &u64| Gauges {
+            rss_anon: 2 << 20,
+            threads: *threads,
+            fds: 5,
+            ..Gauges::default()
+        };
+        program.gauges = counts.iter().map(gauges).collect();
+        program
+    }
+
+    fn probe(kind: ProbeKind, before: i64, after: i64) -> Probe {
+        Probe {
+            kind,
+            seconds: 2.0,
+            live_before: Amount::new(before, 1),
+            live_after: Amount::new(after, 1),
+            before: None,
+            after: None,
+        }
+    }
+
+    #[test]
+    fn counted_things_are_judged_from_four_rounds_on_and_once() {
+        assert_eq!(
+            verdict(&threads(&[3, 4, 5, 6, 7]).books()).class,
+            Class::HandleLeak
+        );
+        let pool = verdict(&threads(&[3, 4, 5, 6, 7, 8, 8, 8, 8, 8, 8, 8, 8]).books());
+        assert_eq!(
+            sentences(&pool),
+            ["5 threads came and stayed, then it stopped"]
+        );
+        // The ledger counts them too.
+        let mut booked = threads(&[3, 4, 5, 6, 7, 8, 9, 10]);
+        booked.keeps(Layer::Threads, "ntt", |_| (0, 1));
+        let found = verdict(&booked.books()).findings;
+        let phases: Vec<_> = found.iter().map(|finding| finding.phase.as_str()).collect();
+        assert_eq!(phases, ["ntt"]);
+        // Set aside.
+        let mut books = threads(&[3, 4, 5, 6, 7, 8, 9, 10]).books();
+        let aside = |layer| Aside {
+            layer,
+            phase: String::new(),
+            site: None,
+            live: Vec::new(),
+            left: Vec::new(),
+        };
+        books.aside = vec![aside(Layer::Fds)];
+        assert_eq!(verdict(&books).class, Class::HandleLeak);
+        books.aside = vec![aside(Layer::Threads)];
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::Clean);
+        assert_eq!(
+            found.sentence,
+            "all memory came back after each of 7 measured rounds, but for what is set aside"
+        );
+    }
+
+    #[test]
+    fn handles_of_which_half_are_gone_after_a_wait_only_came_late() {
+        let after = |kind, threads_left| {
+            let mut books = threads(&[3, 4, 5, 6, 7, 8, 9, 10]).books();
+            let gauges = Gauges {
+                threads: threads_left,
+                ..Gauges::default()
+            };
+            books.probes = vec![Probe {
+                after: Some(gauges),
+                ..probe(kind, 0, 0)
+            }];
+            verdict(&books).class
+        };
+        assert_eq!(after(ProbeKind::Idle, 6), Class::Clean);
+        assert_eq!(after(ProbeKind::Idle, 7), Class::HandleLeak);
+        assert_eq!(after(ProbeKind::Drain, 6), Class::Clean);
+        assert_eq!(after(ProbeKind::Trim, 6), Class::HandleLeak);
+    }
+
+    fn refusal(layer: Layer, round: u32, call: &str, count: u64) -> Refusal {
+        Refusal {
+            round,
+            layer,
+            phase: "msm".to_owned(),
+            call: call.to_owned(),
+            status: "800".to_owned(),
+            count,
+        }
+    }
+
+    #[test]
+    fn releases_refused_in_two_measured_rounds_are_a_leak_where_no_book_shows_it() {
+        let of = |refusals: &[(u32, u64)], layer| {
+            let mut books = clean();
+            let refused = |(round, count): &(u32, u64)| refusal(layer, *round, "free", *count);
+            books.refusals = refusals.iter().map(refused).collect();
+            verdict(&books)
+        };
+        let found = of(&[(5, 2), (1, 1), (3, 1), (5, 1), (6, 0)], Layer::Pinned);
+        assert_eq!(found.class, Class::Leak);
+        assert_eq!(
+            found.sentence,
+            "pinned memory of phase msm is not released, because free was refused 5 times: 800, \
+             in rounds 3 and 5"
+        );
+        let finding = &found.findings[0];
+        assert_eq!(finding.born_in, [3, 5]);
+        assert_eq!((finding.since_round, finding.over_rounds), (Some(3), 7));
+        assert_eq!(finding.total, Amount::new(0, 5));
+        let handles = of(&[(3, 1), (5, 1)], Layer::GpuStreams);
+        assert_eq!(handles.class, Class::HandleLeak);
+        // In one measured round, which may be the first.
+        for rounds in [[(1, 1), (3, 1)], [(1, 1), (2, 1)]] {
+            let once = of(&rounds, Layer::Pinned);
+            assert_eq!(once.class, Class::Clean);
+            assert_eq!(
+                sentences(&once),
+                ["in phase msm, free was refused 2 times: 800"]
+            );
+        }
+        assert_eq!(of(&[(2, 1), (3, 1)], Layer::Pinned).class, Class::Leak);
+    }
+
+    #[test]
+    fn the_first_refusal_is_the_cause_of_a_leak_and_others_are_noted() {
+        let mut program = Program::new(1, 8);
+        program.keeps(Layer::Pinned, "msm", |_| (4096, 1));
+        let mut books = program.books();
+        books.refusals = vec![
+            refusal(Layer::Pinned, 3, "a", 1),
+            refusal(Layer::Pinned, 3, "b", 1),
+        ];
+        let found = verdict(&books);
+        let cause = found.findings[0].cause.as_deref();
+        assert_eq!(cause, Some("a was refused 1 time: 800"));
+        assert!(
+            found.findings[0]
+                .confirmed
+                .contains(&Confirmation::RefusedRelease)
+        );
+        assert_eq!(
+            sentences(&found),
+            ["in phase msm, b was refused 1 time: 800"]
+        );
+        // A phase that is booked and kept nothing; a phase that is set aside.
+        let mut program = Program::new(1, 8);
+        program.rolls(Layer::Pinned, "msm", |_| (4096, 1));
+        let mut books = program.books();
+        books.refusals = (2..8).map(|n| refusal(Layer::Pinned, n, "a", 1)).collect();
+        assert_eq!(verdict(&books).class, Class::Clean);
+        books.series.clear();
+        books.survivors.clear();
+        assert_eq!(verdict(&books).class, Class::Leak);
+        books.aside = vec![Aside {
+            layer: Layer::Pinned,
+            phase: "msm".to_owned(),
+            site: None,
+            live: Vec::new(),
+            left: Vec::new(),
+        }];
+        assert_eq!(verdict(&books).class, Class::Clean);
+    }
+
+    #[test]
+    fn a_lost_handle_explains_64_kibibytes_of_heap_and_a_descriptor_16() {
+        let with = |bytes: i64, threads: u64, fds: u64| {
+            let mut program = leak(bytes);
+            program.gauges = (0..8)
+                .map(|round| Gauges {
+                    rss_anon: 2 << 20,
+                    threads: 3 + threads * round,
+                    fds: 5 + fds * round,
+                    ..Gauges::default()
+                })
+                .collect();
+            verdict(&program.books())
+        };
+        let thread = with(64 << 10, 1, 0);
+        assert_eq!(thread.class, Class::HandleLeak);
+        assert!(sentences(&thread)[0].ends_with("small enough to be what the lost handles keep"));
+        assert_eq!(with((64 << 10) + 1, 1, 0).class, Class::Leak);
+        assert_eq!(with(16 << 10, 0, 1).class, Class::HandleLeak);
+        assert_eq!(with((16 << 10) + 1, 0, 1).class, Class::Leak);
+        assert_eq!(with(80 << 10, 1, 1).class, Class::HandleLeak);
+    }
+
+    /// One more item waits after each round, and each holds a mebibyte.
+    fn waiting() -> Vec<QueueSample> {
+        let sample = |half: u32| QueueSample {
+            at_seconds: f64::from(half) / 2.0,
+            round: half.div_ceil(2),
+            produced: u64::from(half / 2),
+            consumed: 0,
+            live_bytes: u64::from(half / 2 + 4) << 20,
+        };
+        (1..=16).map(sample).collect()
+    }
+
+    #[test]
+    fn waiting_items_explain_growth_of_twice_what_they_hold() {
+        let class = |bytes: i64, change: fn(&mut Books)| {
+            let mut books = leak(bytes).books();
+            books.queue = waiting();
+            books.queue_design = Some(QueueDesign {
+                capacity: 1,
+                producers: 1,
+            });
+            change(&mut books);
+            verdict(&books).class
+        };
+        assert_eq!(class(2 * MIB - 100, |_| {}), Class::Backlog);
+        assert_eq!(class(2 * MIB + 100, |_| {}), Class::Leak);
+        // As many wait at the end as in the beginning.
+        let drained = |books: &mut Books| books.queue[15].consumed = 7;
+        assert_eq!(class(MIB, drained), Class::Leak);
+        // Of the last round there is no sample.
+        let unknown = |books: &mut Books| books.queue.retain(|sample| sample.round < 8);
+        assert_eq!(class(MIB, unknown), Class::Leak);
+        let killed = |books: &mut Books| books.ending = Ending::OomKilled;
+        assert_eq!(class(MIB, killed), Class::Backlog);
+        assert_eq!(class(2 * MIB + 100, killed), Class::Leak);
+    }
+
+    #[test]
+    fn what_passes_is_noted_with_its_amount_and_its_rounds() {
+        let mut program = Program::new(1, 20);
+        program.block(HEAP, "ntt", 5, FOR_EVER, 5000, 7);
+        assert_eq!(
+            sentences(&verdict(&program.books())),
+            [
+                "rust-heap memory of phase ntt grew by 5,000 bytes in 7 blocks and stopped after \
+              round 5"
+            ]
+        );
+        let file = |bytes: u64| {
+            let mut books = clean();
+            let gauges = books.rounds[7].gauges.as_mut().expect("gauges");
+            gauges.rss_file = bytes;
+            verdict(&books).notes.len()
+        };
+        assert_eq!((file(4 << 20), file((4 << 20) + 1)), (0, 1));
+        let missed = |samples, samples_missed| {
+            let mut books = clean();
+            books.health.samples = samples;
+            books.health.samples_missed = samples_missed;
+            let verdict = verdict(&books);
+            sentences(&verdict).join("")
+        };
+        assert_eq!(missed(5, 5), "");
+        assert_eq!(
+            missed(4, 6),
+            "6 of 10 samples were missed; peaks between them were not seen"
+        );
+        let mut program = Program::new(1, 8);
+        program.block(Layer::DriverHeap, "msm", 1, FOR_EVER, 880, 3);
+        assert!(verdict(&program.books()).notes.is_empty());
+    }
+
+    #[test]
+    fn an_end_is_told_by_its_signal_status_or_message() {
+        let told = |ending, rounds: usize| {
+            let mut books = clean();
+            books.rounds.truncate(rounds);
+            books.series.clear();
+            books.ending = ending;
+            verdict(&books).sentence
+        };
+        let signal = |signal| told(Ending::Signal { signal }, 2);
+        assert!(signal(9).contains("was killed by signal 9 (SIGKILL), not by this run's limit"));
+        assert!(signal(6).contains("aborted (signal 6)"));
+        assert!(signal(11).contains("died of signal 11 (segmentation fault)"));
+        assert_eq!(
+            signal(15),
+            "the workload died of signal 15; 2 rounds had ended and are booked"
+        );
+        assert_eq!(
+            told(Ending::Exited { code: 3 }, 1),
+            "the workload exited with status 3 before its rounds were done; 1 round had ended \
+             and is booked"
+        );
+        let message = "index out of bounds".to_owned();
+        assert!(told(Ending::Panicked { message }, 1).contains("panicked: index out of bounds"));
+        let hang = |busy| {
+            let idle_seconds = 30.0;
+            told(Ending::Hang { idle_seconds, busy }, 2)
+        };
+        assert_eq!(
+            hang(true),
+            "no progress for 30 s after 2 rounds: no round ended, though it was busy"
+        );
+        assert!(hang(false).ends_with("nothing was allocated, no CPU was used"));
+        let limit = |enforced_by| Ending::Limit {
+            limit_bytes: 1 << 30,
+            peak_bytes: 5 << 28,
+            enforced_by,
+        };
+        assert_eq!(
+            told(limit(LimitKind::CgroupV2), 8),
+            "the peak passes the limit: killed by its cgroup at 1.2 GiB with a limit of 1.0 \
+             GiB; what is alive after a round did not rise for good over 8 rounds"
+        );
+        assert!(told(limit(LimitKind::Watchdog), 8).contains("killed by the watchdog"));
+        assert_eq!(
+            told(Ending::OomKilled, 1),
+            "the peak passes the limit: killed by the kernel for lack of memory; no two rounds \
+             ended that could tell whether the floor is flat"
+        );
+        // A leak of books that are not trusted is none.
+        let mut books = leak(96).books();
+        books.ending = Ending::OomKilled;
+        assert_eq!(verdict(&books).class, Class::Leak);
+        books.health.lost = 1;
+        assert_eq!(verdict(&books).class, Class::Ceiling);
+    }
+
+    #[test]
+    fn gauges_alone_need_25_readings_and_prove_only_what_grows() {
+        let of = |readings: u64, threads: u64, step: u64| {
+            let mut program = Program::new(1, readings as u32);
+            program.seconds = (0..readings).map(|at| 30.0 * at as f64).collect();
+            program.gauges = (0..readings)
+                .map(|at| Gauges {
+                    rss_anon: (60 << 20) + at * step,
+                    threads: 3 + at * threads,
+                    fds: 5,
+                    ..Gauges::default()
+                })
+                .collect();
+            let mut books = program.books();
+            books.gauges_only = true;
+            books.health.attached = false;
+            verdict(&books)
+        };
+        let few = of(24, 1, 0);
+        assert_eq!(few.class, Class::Inconclusive);
+        assert_eq!(
+            few.sentence,
+            "no verdict: 24 readings of the gauges, 1 more would do"
+        );
+        let handles = of(25, 1, 0);
+        assert_eq!(handles.class, Class::HandleLeak);
+        assert_eq!(
+            handles.sentence,
+            "the number of threads rises for good: 24 more in 12.0 minutes"
+        );
+        let grows = of(25, 0, 1 << 20);
+        assert_eq!(grows.class, Class::UnexplainedGrowth);
+        assert_eq!(
+            grows.sentence,
+            "resident anon memory grows by 2.0 MiB a minute (2.0 MiB to 2.0 MiB), by 24.0 MiB in \
+             12.0 minutes; whether it is needed no gauge can tell"
+        );
+        let nothing = of(25, 0, 0);
+        assert_eq!(nothing.class, Class::Inconclusive);
+        assert_eq!(
+            nothing.sentence,
+            "nothing grows that gauges show, over 25 readings in 12.0 minutes (by 4.0 MiB or \
+             more they would); that is no proof that nothing leaks"
+        );
+        assert!(nothing.missing[0].starts_with("a ledger: "));
+    }
+
+    #[test]
+    fn what_a_verdict_lacks_is_counted() {
+        let lacks = |change: &dyn Fn(&mut Books)| {
+            let mut books = leak(96).books();
+            books.series.push(clean_series());
+            change(&mut books);
+            verdict(&books).missing
+        };
+        fn clean_series() -> crate::books::Series {
+            crate::books::Series {
+                layer: HEAP,
+                phase: "finish".to_owned(),
+                live: vec![Amount::ZERO; 8],
+            }
+        }
+        let broken = |books: &mut Books| {
+            books.series[1].live.pop();
+        };
+        assert_eq!(
+            lacks(&broken),
+            ["1 series of the ledger do not have a value for each round"]
+        );
+        let short = |books: &mut Books| {
+            books.rounds.truncate(4);
+            books.series.clear();
+        };
+        assert_eq!(
+            lacks(&short),
+            ["3 rounds could be judged, 1 round more would do"]
+        );
+        let unread = |of: usize| {
+            let mut books = clean();
+            for round in &mut books.rounds[..of] {
+                round.gauges = None;
+            }
+            verdict(&books).missing
+        };
+        assert_eq!(unread(4), Vec::<String>::new());
+        assert_eq!(
+            unread(5),
+            ["resident memory could be read after 3 of 8 rounds"]
+        );
+        assert_eq!(
+            verdict(&threads(&[3, 4, 6, 7, 10, 12, 13, 17, 19]).books()).missing,
+            ["the number of threads still grows; 4 rounds more would decide"]
+        );
+    }
+
+    #[test]
+    fn a_replay_that_adds_nothing_makes_of_a_slow_cache_a_cache() {
+        let mut program = Program::new(1, 13);
+        let steps = [0, 20, 18, 16, 10, 8, 7, 6, 5, 4, 4, 3, 3];
+        program.keeps(HEAP, "ntt", |round| {
+            let n = steps[round as usize - 1];
+            (100 * n, n)
+        });
+        let class = |after| {
+            let mut books = program.books();
+            books.probes = vec![probe(ProbeKind::Replay, 1000, after)];
+            verdict(&books)
+        };
+        let fills = class(1001);
+        assert_eq!(fills.class, Class::Inconclusive);
+        assert_eq!(
+            fills.missing,
+            [
+                "rust-heap memory of phase ntt still grows (10,400 bytes in 104 blocks in 12 \
+              rounds), ever less, as a cache does that still fills; 12 rounds more would decide"
+            ]
+        );
+        assert_eq!(class(1000).class, Class::Cache);
+        assert_eq!(class(999).class, Class::Cache);
+    }
+
+    #[test]
+    fn the_largest_cache_gives_its_name_unless_the_allocator_keeps_more() {
+        let mut program = Program::new(1, 20);
+        program
+            .block(HEAP, "ntt", 5, FOR_EVER, 20 * MIB, 1)
+            .block(HEAP, "finish", 6, FOR_EVER, MIB, 1);
+        let mut books = program.books();
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::Cache);
+        assert_eq!(
+            found.sentence,
+            "live memory grew once and stopped: rust-heap memory of phase ntt grew by \
+             20,971,520 bytes in 1 block and stopped after round 5"
+        );
+        for (resident, class) in [(42, Class::Cache), (43, Class::Retention)] {
+            for round in &mut books.rounds {
+                round.gauges.as_mut().expect("gauges").rss_anon = resident << 20;
+            }
+            books.probes = vec![trim(&books, 21 << 20)];
+            assert_eq!(verdict(&books).class, class, "{resident} MiB");
+        }
+    }
+
+    #[test]
+    fn memory_came_back_late_in_half_of_the_rounds_or_in_a_long_wait() {
+        let settle = |bytes: i64| Settle {
+            settled: true,
+            seconds: 0.5,
+            before: Amount::new(bytes, 1),
+            after: Amount::ZERO,
+        };
+        let rounds = |late: usize, bytes: i64, peak: u64| {
+            let mut program = Program::new(1, 9);
+            program.gauges = Vec::new();
+            let mut books = program.books();
+            for round in &mut books.rounds {
+                round.peak_bytes = peak;
+            }
+            for round in &mut books.rounds[9 - late..] {
+                round.settle = settle(bytes);
+            }
+            verdict(&books).sentence
+        };
+        let late = "all memory came back, but late: up to 64.0 KiB were released after 4 rounds \
+                    had ended, within 0.5 s";
+        assert_eq!(rounds(4, 64 << 10, MIB as u64), late);
+        let clean = "all memory came back after each of 8 measured rounds";
+        assert_eq!(rounds(3, 64 << 10, MIB as u64), clean);
+        assert_eq!(rounds(4, (64 << 10) - 1, MIB as u64), clean);
+        // A twentieth of the peak.
+        assert_ne!(rounds(4, MIB, 20 * MIB as u64), clean);
+        assert_eq!(rounds(4, MIB - 100, 20 * MIB as u64), clean);
+        let mut books = self::clean();
+        books.final_settle = Some(settle(100 << 10));
+        assert_eq!(
+            verdict(&books).sentence,
+            "all memory came back, but late: up to 100.0 KiB were released after the last round \
+             had ended, within 0.5 s"
+        );
+        let mut books = self::clean();
+        books.probes = vec![probe(ProbeKind::Idle, 64 << 10, 0)];
+        assert_eq!(verdict(&books).class, Class::Dwell);
+        books.probes = vec![probe(ProbeKind::Idle, (64 << 10) - 1, 0)];
+        assert_eq!(verdict(&books).class, Class::Clean);
+        books.probes = vec![probe(ProbeKind::Replay, 64 << 10, 0)];
+        assert_eq!(verdict(&books).class, Class::Clean);
+    }
+
+    #[test]
+    fn the_peak_of_a_ceiling_is_the_first_highest_without_files_and_our_own() {
+        let mut books = clean();
+        books.limit_bytes = Some(3 << 20);
+        books.health.own_bytes = 100;
+        for (at, round) in books.rounds.iter_mut().enumerate() {
+            let gauges = round.gauges.as_mut().expect("gauges");
+            gauges.rss_file = 1 << 20;
+            gauges.rss_peak = (4 << 20) + if at == 3 || at == 5 { 100 } else { 0 };
+        }
+        assert_eq!(verdict(&books).class, Class::Clean);
+        books.health.own_bytes = 99;
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::Ceiling);
+        assert!(
+            found.sentence.contains("3.0 MiB in round 4"),
+            "{}",
+            found.sentence
+        );
+        books.limit_bytes = None;
+        assert_eq!(verdict(&books).class, Class::Clean);
+        let settings = Settings {
+            limit_bytes: Some(3 << 20),
+            ..Settings::default()
+        };
+        assert_eq!(judge(&books, &settings).class, Class::Ceiling);
+    }
+
+    #[test]
+    fn a_loss_must_outgrow_twice_the_deepest_fall() {
+        let mut program = Program::new(1, 9);
+        program.rolls(HEAP, "ntt", |round| match round % 3 {
+            0 => (1000, 10),
+            _ => (0, 0),
+        });
+        let power = |program: &Program, settings: &Settings| {
+            judge(&program.books(), settings)
+                .power
+                .expect("a whole run")
+        };
+        let settings = Settings::default();
+        // Over eight steps: 20 blocks, and 2,000 bytes.
+        let found = power(&program, &settings);
+        assert_eq!((found.blocks_per_round, found.bytes_per_round), (3, 250));
+        let coarse = Settings {
+            floor_bytes_per_round: 100,
+            ..settings
+        };
+        let found = power(&Program::new(1, 9), &coarse);
+        assert_eq!((found.blocks_per_round, found.bytes_per_round), (7, 100));
+    }
+
+    #[test]
+    fn a_series_that_cannot_be_judged_is_not_counted_as_judged() {
+        let judged = |books: &Books| {
+            let judged = verdict(books).judged;
+            (judged.series_judged, judged.series_exist)
+        };
+        let mut books = leak(96).books();
+        assert_eq!(judged(&books), (8, 8));
+        for round in &mut books.rounds[..4] {
+            round.gauges = None;
+        }
+        assert_eq!(judged(&books), (8, 8));
+        books.rounds[4].gauges = None;
+        assert_eq!(judged(&books), (1, 8));
+        books.series[0].live.pop();
+        assert_eq!(judged(&books), (0, 8));
+        books.health.attached = false;
+        assert_eq!(judged(&books), (0, 8));
+        assert_eq!(judged(&Books::default()), (0, 7));
+    }
+
+    #[test]
+    fn a_backlog_is_told_by_its_items_and_what_they_hold() {
+        let backlog = Backlog {
+            most: 12,
+            round: 4,
+            allowed: Some(5),
+            bytes_each: 2.0 * MIB as f64,
+            correlation: 0.9,
+            drained: true,
+        };
+        assert_eq!(
+            backlog.sentence(),
+            "finished items pile up in front of their consumer: 12 items waited at once in round \
+             4, where 5 may wait by design, each holding about 2.0 MiB; all was back when the \
+             queue was empty"
+        );
+        let finding = backlog.finding();
+        assert_eq!(finding.total, Amount::new(24 * MIB, 0));
+        assert_eq!((finding.since_round, finding.born_in), (Some(4), vec![4]));
+        let both = [
+            Confirmation::FollowsWaitingItems,
+            Confirmation::GoneAfterDraining,
+        ];
+        assert_eq!(finding.confirmed, both);
+        let stays = Backlog {
+            allowed: None,
+            drained: false,
+            ..backlog
+        };
+        assert!(stays.sentence().ends_with(
+            "12 items waited at once in round 4, more than half of the round's, each holding \
+             about 2.0 MiB"
+        ));
+        assert_eq!(stays.finding().confirmed, both[..1]);
+    }
+
+    #[test]
+    fn what_decided_comes_first_among_the_findings() {
+        let mut books = leak(200 << 10).books();
+        books.queue = waiting();
+        books.queue_design = Some(QueueDesign {
+            capacity: 1,
+            producers: 1,
+        });
+        let classes = |books: &Books| {
+            let verdict = verdict(books);
+            let findings = verdict.findings.iter();
+            (verdict.class, findings.map(|f| f.class).collect::<Vec<_>>())
+        };
+        let both = vec![Class::Backlog, Class::Leak];
+        assert_eq!(classes(&books), (Class::Backlog, both));
+        books.queue[15].consumed = 7;
+        let both = vec![Class::Leak, Class::Backlog];
+        assert_eq!(classes(&books), (Class::Leak, both));
+        // Of too few rounds, none is exact.
+        books.rounds.truncate(4);
+        books.series.clear();
+        books.queue.clear();
+        assert_eq!(classes(&books), (Class::Inconclusive, Vec::new()));
+    }
+
+    #[test]
+    fn releases_that_came_late_are_findings_of_a_backlog_that_drained() {
+        let mut books = clean();
+        books.series.push(crate::books::Series {
+            layer: HEAP,
+            phase: "dealloc".to_owned(),
+            live: (1..=8).map(|n| Amount::new(n << 20, n)).collect(),
+        });
+        books.final_settle = Some(Settle {
+            settled: true,
+            seconds: 4.0,
+            before: Amount::new(8 << 20, 8),
+            after: Amount::ZERO,
+        });
+        let finding = &verdict(&books).findings[0];
+        assert_eq!(finding.class, Class::Backlog);
+        assert!(finding.confirmed.contains(&Confirmation::GoneAfterDraining));
+        assert!(!finding.confirmed.contains(&Confirmation::OutlastsSettling));
+    }
+
+    #[test]
+    fn unexplained_growth_is_told_with_its_bounds_and_its_mappings() {
+        let mut program = Program::new(1, 13);
+        program.gauges = (1..=13)
+            .map(|round| Gauges {
+                rss_anon: (60 + round) << 20,
+                threads: 3,
+                fds: 5,
+                ..Gauges::default()
+            })
+            .collect();
+        let mut books = program.books();
+        let grows = "anon memory grows by about 1.0 MiB per round (1.0 MiB to 1.0 MiB; 12.0 MiB \
+                     in 12 rounds)";
+        assert_eq!(
+            verdict(&books).missing,
+            [format!(
+                "{grows}, and no ledger explains it, and no second witness (a trim probe, the \
+                 mappings) was heard"
+            )]
+        );
+        for name in ["b", "a"] {
+            books.maps.push(MapSeries {
+                name: name.to_owned(),
+                kind: MapKind::Anon,
+                resident: (1..=13).map(|round| round << 20).collect(),
+            });
+        }
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::UnexplainedGrowth);
+        assert_eq!(
+            found.sentence,
+            format!("{grows} in a and b, and no ledger explains it")
+        );
+        let finding = &found.findings[0];
+        assert_eq!(finding.site.as_deref(), Some("a;b"));
+        assert_eq!(
+            (finding.over_rounds, finding.total),
+            (12, Amount::new(12 * MIB, 0))
+        );
     }
 }

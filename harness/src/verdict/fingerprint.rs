@@ -124,4 +124,31 @@ mod tests {
         assert_eq!(of("a::new()"), "rust-heap/synthesis/a::new()");
         assert_eq!(of("<T as U>::f"), "rust-heap/synthesis/<T as U>::f");
     }
+
+    #[test]
+    fn only_whole_addresses_positions_folders_and_hashes_are_left_out() {
+        for (site, expected) in [
+            ("+0x1f: a::b", "a::b"),
+            ("0x a::b", "0x a::b"),
+            ("0xfn a::b", "0xfn a::b"),
+            ("(a::b", "a::b"),
+            ("(a::new()", "(a::new()"),
+            ("a::b (finish.rs:12)", "a::b finish.rs"),
+            ("a::b (/src/finish:12:9)", "a::b finish"),
+            ("a::7", "a::7"),
+            ("main: a::b", "main: a::b"),
+            ("./src/a.rs:3", "a.rs"),
+            ("../src/a.rs:3", "a.rs"),
+            ("src/a.rs:3", "src/a.rs"),
+            ("a::h0123456789abcdef::b", "a::b"),
+            ("a::h0123456789abcdef_b", "a::h0123456789abcdef_b"),
+            ("a::h0123456789abcdef0", "a::h0123456789abcdef0"),
+            ("a::h0123456789abcde", "a::h0123456789abcde"),
+            ("a[01234567]::b", "a::b"),
+            ("a[0123456]::b", "a[0123456]::b"),
+            (" ; a::b;;c ", "a::b;c"),
+        ] {
+            assert_eq!(normalised(site), expected, "{site}");
+        }
+    }
 }

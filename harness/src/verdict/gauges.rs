@@ -89,10 +89,7 @@ pub(super) fn theil_sen(values: &[f64]) -> Option<Slope> {
     let deviation = (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0 * inflation).sqrt();
     let reach = 1.96 * deviation;
     let pairs = slopes.len() as f64;
-    let at = |rank: f64| {
-        let rank = rank.round().clamp(0.0, pairs - 1.0) as usize;
-        slopes[rank.min(slopes.len() - 1)]
-    };
+    let at = |rank: f64| slopes[(rank.round() as usize).min(slopes.len() - 1)];
     Some(Slope {
         per_round,
         lower: at((pairs - reach) / 2.0),
@@ -171,10 +168,6 @@ fn steps_are_even(values: &[f64]) -> bool {
 /// Whether two levels explain the series as well as a line does.
 fn one_step_explains(values: &[f64]) -> bool {
     let n = values.len();
-    let squares = |part: &[f64]| {
-        let mean = part.iter().sum::<f64>() / part.len().max(1) as f64;
-        part.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>()
-    };
     // Prefix sums, so that every place of the step is tried in linear time.
     let mean = values.iter().sum::<f64>() / n.max(1) as f64;
     let (mut sum, mut square) = (vec![0.0], vec![0.0]);
@@ -197,8 +190,7 @@ fn one_step_explains(values: &[f64]) -> bool {
         xy += x * (value - mean);
         xx += x * x;
     }
-    let line = squares(values) - if xx > 0.0 { xy * xy / xx } else { 0.0 };
-    step <= line
+    step <= square[n] - xy * xy / xx
 }
 
 #[cfg(test)]
@@ -299,6 +291,7 @@ mod tests {
     fn neighbours_that_resemble_each_other_widen_the_bounds() {
         assert!((autocorrelation(&[1.0, -1.0, 1.0, -1.0]) + 0.75).abs() < 1e-12);
         assert!((autocorrelation(&[9.0, 9.0, 7.0, 7.0]) - 0.25).abs() < 1e-12);
+        assert!((autocorrelation(&[1.0, 2.0, 4.0, 5.0]) - 0.3).abs() < 1e-12);
         assert_eq!(autocorrelation(&[3.0; 5]), 0.0);
     }
 
@@ -312,17 +305,62 @@ mod tests {
     }
 
     #[test]
+    fn a_trend_needs_four_numbers_and_growth_that_is_even_or_long() {
+        assert_eq!(trend(&[0.0, 1.0, 2.0], 8, 24), Trend::None);
+        assert_eq!(trend(&[0.0, 1.0, 2.0, 3.0], 8, 24), Trend::TooFew);
+        assert_eq!(trend(&[0.0, 1.0, 2.0, f64::NAN], 8, 24), Trend::None);
+        assert_eq!(trend(&[0.0, 1.0, 2.0, f64::INFINITY], 8, 24), Trend::None);
+        // Even steps that become smaller: eight of them tell too little, fewer nothing.
+        let slower = [0.0, 11.0, 22.0, 33.0, 44.0, 53.5, 63.0, 72.5, 82.0];
+        assert_eq!(trend(&slower, 8, 24), Trend::TooFew);
+        assert_eq!(trend(&slower, 9, 24), Trend::None);
+        assert!(matches!(trend(&slower, 8, 8), Trend::Long(_)));
+        let bumpy = [0.0, 14.0, 16.0, 34.0, 36.0, 54.0, 56.0, 74.0, 76.0];
+        assert_eq!(trend(&bumpy, 8, 24), Trend::TooFew);
+    }
+
+    #[test]
+    fn a_slope_needs_three_points() {
+        assert_eq!(theil_sen(&[0.0, 1.0]), None);
+        assert!(theil_sen(&[0.0, 1.0, 3.0]).is_some());
+    }
+
+    #[test]
+    fn bounds_are_widened_by_how_much_residuals_resemble_their_neighbours() {
+        // Two levels by turns, three rounds each: the residuals' autocorrelation is 0.394.
+        let values: Vec<f64> = (0..12_i32)
+            .map(|n| f64::from(n) + f64::from(n / 3 % 2 * 3) + 0.1 * f64::from(n * n % 7))
+            .collect();
+        let mut slopes = Vec::new();
+        for (at, a) in values.iter().enumerate() {
+            for (later, b) in values.iter().enumerate().skip(at + 1) {
+                slopes.push((b - a) / (later - at) as f64);
+            }
+        }
+        slopes.sort_unstable_by(f64::total_cmp);
+        // 66 pairs; the variance is 12 * 11 * 29 / 18 * (1.394 / 0.606), and 1.96 deviations
+        // are 43.4: the bounds are the slopes of rank (66 - 43.4) / 2 and (66 + 43.4) / 2.
+        let slope = theil_sen(&values).expect("twelve points");
+        assert_eq!((slope.lower, slope.upper), (slopes[11], slopes[55]));
+        assert!(slopes[11] < slopes[19] && slopes[47] < slopes[55]);
+    }
+
+    #[test]
     fn steps_are_even_that_hardly_differ() {
         assert!(steps_are_even(&[0.0, 10.0, 20.0, 30.0, 41.0]));
         assert!(!steps_are_even(&[0.0, 10.0, 20.0, 24.0, 34.0]));
         assert!(!steps_are_even(&[0.0, 10.0, 20.0, 36.0, 46.0]));
         assert!(!steps_are_even(&[5.0; 5]));
+        assert!(!steps_are_even(&[0.0, 1.0, 2.0, 3.0, 4.0, 6.0]));
+        assert!(steps_are_even(&[0.0, 1.8, 3.7, 5.7, 7.7, 9.8, 12.0]));
+        assert!(!steps_are_even(&[0.0, 0.8, 1.6, 2.6, 3.8, 5.0]));
     }
 
     #[test]
     fn one_step_explains_two_levels_and_no_line() {
         let step = [1.0, 0.0, 1.0, 0.0, 9.0, 8.0, 9.0, 8.0];
         assert!(one_step_explains(&step));
+        assert!(!one_step_explains(&[2.0, 2.0, 2.0, 3.0, 4.0, 6.0, 6.0]));
         let line: Vec<f64> = (0..8).map(|n| f64::from(n) + f64::from(n % 2)).collect();
         assert!(!one_step_explains(&line));
     }

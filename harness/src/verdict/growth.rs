@@ -108,7 +108,7 @@ pub(super) fn repeating(steps: &[Amount], view: View) -> Option<Repeating> {
         } else if every_step_adds {
             length >= (2 * period).max(6) && (covers || length >= 4 * period)
         } else {
-            events >= 4 && length > 3 * period && (covers || events >= 6)
+            events >= 4 && (covers || events >= 6)
         };
         let found = Repeating {
             start,
@@ -120,12 +120,7 @@ pub(super) fn repeating(steps: &[Amount], view: View) -> Option<Repeating> {
         if proven {
             return Some(found);
         }
-        let nearly = if period == 1 {
-            length >= 3
-        } else {
-            events >= 3 && length > 2 * period
-        };
-        if nearly && weak.is_none() {
+        if events >= 3 && weak.is_none() {
             weak = Some(found);
         }
     }
@@ -412,6 +407,143 @@ mod tests {
         assert!(of(&by_chance) != Course::Stopped);
     }
 
+    /// Steps in runs: so many of each.
+    fn runs(runs: &[(usize, i64)]) -> Vec<i64> {
+        let run = |(times, step): &(usize, i64)| vec![*step; *times];
+        runs.iter().flat_map(run).collect()
+    }
+
+    fn course_of(steps: &[i64]) -> Course {
+        let values = walk(steps);
+        course(&values, &rises(&values), 12)
+    }
+
+    #[test]
+    fn a_pattern_is_proven_from_four_equal_steps_on_or_five_after_others() {
+        let proven = |steps: &[i64]| {
+            repeating(&blocks(steps), View::Both).map(|found| (found.period, found.proven))
+        };
+        assert_eq!(proven(&[1; 2]), None);
+        assert_eq!(proven(&[1; 3]), Some((1, false)));
+        assert_eq!(proven(&[1; 4]), Some((1, true)));
+        assert_eq!(proven(&[7, 1, 1, 1, 1]), Some((1, false)));
+        assert_eq!(proven(&[7, 1, 1, 1, 1, 1]), Some((1, true)));
+        // Of less than half of the steps, eight.
+        let after = |others: &[i64], times| [others, &[1].repeat(times)].concat();
+        assert_eq!(proven(&after(&[7, 3, 8, 2, 9, 4], 6)), Some((1, true)));
+        assert_eq!(proven(&after(&[7, 3, 8, 2, 9, 4], 5)), Some((1, false)));
+        let others = [7, 3, 8, 2, 9, 4, 7, 2, 8, 3];
+        assert_eq!(proven(&after(&others, 7)), Some((1, false)));
+        assert_eq!(proven(&after(&others, 8)), Some((1, true)));
+    }
+
+    #[test]
+    fn a_pattern_whose_every_step_adds_is_proven_from_six_steps_and_two_periods_on() {
+        let proven = |others: &[i64], pattern: &[i64], steps: usize| {
+            let pattern = pattern.iter().copied().cycle().take(steps);
+            let steps: Vec<i64> = others.iter().copied().chain(pattern).collect();
+            let found = repeating(&blocks(&steps), View::Both);
+            found.is_some_and(|found| found.proven)
+        };
+        assert!(!proven(&[], &[1, 2], 5));
+        assert!(proven(&[], &[1, 2], 6));
+        assert!(!proven(&[], &[1, 2, 3, 4], 7));
+        assert!(proven(&[], &[1, 2, 3, 4], 8));
+        // Of less than half of the steps, four periods.
+        let others = [7, 3, 8, 4, 9, 5, 7, 6, 8, 3];
+        assert!(!proven(&others, &[2, 1], 7));
+        assert!(proven(&others, &[2, 1], 8));
+    }
+
+    #[test]
+    fn a_pattern_with_pauses_is_proven_by_four_additions_or_by_six_of_few_steps() {
+        let proven = |others: &[i64], pattern: &[i64], times: usize| {
+            let steps = [others, &pattern.repeat(times)].concat();
+            let found = repeating(&blocks(&steps), View::Both);
+            found.is_some_and(|found| found.proven)
+        };
+        assert!(!proven(&[], &[0, 0, 1], 3));
+        assert!(proven(&[], &[0, 0, 1], 4));
+        // Two additions of a period are one of it.
+        assert!(!proven(&[], &[2, 1, 0], 3));
+        assert!(proven(&[], &[2, 1, 0], 4));
+        let others = [7, 3, 8, 4, 9, 5, 7, 6, 8, 3, 9, 4, 6];
+        assert!(!proven(&others, &[0, 1], 5));
+        assert!(proven(&others, &[0, 1], 6));
+    }
+
+    #[test]
+    fn rises_speak_from_four_on_in_half_of_the_steps_or_from_eight_on() {
+        for (zeros, ones, expected) in [
+            (0, 2, Course::Stopped),
+            (0, 4, Course::Unclear),
+            (3, 4, Course::Unclear),
+            (5, 4, Course::Stopped),
+            (9, 7, Course::Stopped),
+            (9, 8, Course::Unclear),
+        ] {
+            let course = course_of(&runs(&[(zeros, 0), (ones, 1)]));
+            assert_eq!(course, expected, "{zeros} pauses, {ones} rises");
+        }
+    }
+
+    #[test]
+    fn growth_has_stopped_after_twice_the_longest_pause_or_with_one_late_rise() {
+        assert_eq!(course_of(&runs(&[(4, 1), (1, 0)])), Course::Unclear);
+        assert_eq!(course_of(&runs(&[(4, 1), (2, 0)])), Course::Stopped);
+        assert_eq!(course_of(&runs(&[(10, 1), (2, 0)])), Course::Steady);
+        assert_eq!(course_of(&runs(&[(10, 1), (3, 0)])), Course::Stopped);
+        // Every third step rises; the last two have none.
+        let third = [1, 0, 0].repeat(8);
+        assert_eq!(course_of(&[&third[..], &[0; 3]].concat()), Course::Steady);
+        assert_eq!(course_of(&[&third[..], &[0; 4]].concat()), Course::Stopped);
+    }
+
+    #[test]
+    fn growth_is_steady_in_three_of_four_steps_or_in_each_quarter() {
+        assert_eq!(course_of(&runs(&[(3, 0), (9, 1)])), Course::Steady);
+        assert_eq!(course_of(&runs(&[(4, 0), (8, 1)])), Course::Unclear);
+        assert_eq!(course_of(&[1, 0].repeat(6)), Course::Unclear);
+        assert_eq!(course_of(&[1, 0].repeat(8)), Course::Steady);
+        // Two pauses at the end of what hardly grows in its last quarter.
+        let faded = runs(&[(13, 12), (1, 1), (2, 0)]);
+        assert_eq!(course_of(&faded), Course::Unclear);
+        // The first two steps are a third of all of it.
+        let first_use = [&[5, 3][..], &[1, 0].repeat(7)].concat();
+        assert_eq!(course_of(&first_use), Course::Unclear);
+        // As much, and less often.
+        let seldom = [&[1; 7][..], &[0, 0, 1].repeat(5), &[0, 0]].concat();
+        assert_eq!(course_of(&seldom), Course::Unclear);
+    }
+
+    #[test]
+    fn growth_that_slows_down_at_first_only_is_unclear_until_it_is_even() {
+        assert_eq!(course_of(&runs(&[(4, 2), (3, 1)])), Course::Slowing);
+        assert_eq!(course_of(&runs(&[(4, 2), (4, 1)])), Course::Unclear);
+        assert_eq!(course_of(&runs(&[(4, 2), (8, 1)])), Course::Unclear);
+        assert_eq!(course_of(&runs(&[(6, 2), (17, 1)])), Course::Steady);
+    }
+
+    #[test]
+    fn growth_slows_below_half_or_below_85_percent_beyond_chance() {
+        let slows = |steps: &[i64]| slowing(&walk(steps));
+        assert!(slows(&[3, 3, 1, 1]));
+        assert!(!slows(&[2, 2, 1, 1]));
+        assert!(slows(&[20, 20, 20, 16, 16, 16]));
+        assert!(!slows(&[20, 20, 20, 17, 17, 17]));
+        // As much less, by chance.
+        assert!(!slows(&[27, 3, 24, 9, 18, 12]));
+    }
+
+    #[test]
+    fn the_last_third_fades_below_half_of_the_rate_of_the_whole() {
+        assert!(fades(&[0, 8, 16, 18, 20], 2));
+        assert!(!fades(&[0, 6, 12, 14, 16], 2));
+        assert!(every_quarter_grows(&[0, 2, 4, 12, 19, 27, 34, 41, 48]));
+        assert!(!every_quarter_grows(&[0, 2, 3, 12, 19, 27, 34, 41, 48]));
+        assert!(!every_quarter_grows(&[0, 8, 15, 22, 30, 38, 45, 47, 48]));
+    }
+
     #[test]
     fn a_large_cache_that_slows_down_by_chance_only_at_first_is_not_steady() {
         // 480 entries, filled by 40 random accesses a round.
@@ -442,10 +574,36 @@ mod tests {
     }
 
     #[test]
+    fn a_climb_is_steady_over_24_steps_where_each_eighth_is_above_the_one_before() {
+        let line = |n: i64| -> Vec<i64> { (0..n).collect() };
+        assert_eq!(climb(&line(11)), Climb::No);
+        assert_eq!(climb(&line(12)), Climb::Perhaps);
+        assert_eq!(climb(&line(24)), Climb::Perhaps);
+        assert_eq!(climb(&line(25)), Climb::Steady);
+        // One eighth goes as low as the one before it, or not higher.
+        let mut low = line(32);
+        low[12] = 8;
+        assert_eq!(climb(&low), Climb::Perhaps);
+        let mut high = line(32);
+        high[12..16].copy_from_slice(&[9, 10, 11, 11]);
+        assert_eq!(climb(&high), Climb::Perhaps);
+        // One half adds less than two thirds of what the other adds.
+        let bent = |first, second| climb(&walk(&runs(&[(16, first), (16, second)])));
+        assert_eq!(bent(10, 18), Climb::Perhaps);
+        assert_eq!(bent(18, 10), Climb::Perhaps);
+        assert_eq!(bent(10, 13), Climb::Steady);
+        assert_eq!(bent(13, 10), Climb::Steady);
+    }
+
+    #[test]
     fn a_container_that_doubles_is_known_by_four_of_its_rises() {
         assert!(doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 40));
         assert!(!doubling(&[(3, 64), (7, 64), (15, 64), (31, 64)], 40));
-        assert!(!doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 200));
+        // The next one would have come after two and a half times the last wait.
+        assert!(doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 72));
+        assert!(!doubling(&[(3, 64), (7, 128), (15, 256), (31, 512)], 73));
+        // It waits three times as long each time.
+        assert!(!doubling(&[(1, 64), (2, 128), (5, 256), (12, 512)], 13));
     }
 
     #[test]

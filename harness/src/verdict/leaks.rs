@@ -320,15 +320,15 @@ fn sentence(finding: &Finding, returned: bool) -> String {
         Some(each) => format!("{} {}", amount(*layer, each), driver.words()),
         None => {
             let rounds = i64::from(finding.over_rounds.max(1));
-            let average = Amount::new(total.bytes / rounds, total.blocks / rounds);
-            let per = if layer.is_counted() || average.bytes == 0 {
+            let average = total.bytes / rounds;
+            let per = if layer.is_counted() || average == 0 {
                 format!(
                     "{} in {}",
                     amount(*layer, *total),
                     words::count(rounds, "round")
                 )
             } else {
-                format!("about {} per round", words::count(average.bytes, "byte"))
+                format!("about {} per round", words::count(average, "byte"))
             };
             match driver {
                 Driver::PerRound => format!("{per}, more in each round"),
@@ -372,4 +372,307 @@ fn sentence(finding: &Finding, returned: bool) -> String {
         _ => String::new(),
     };
     format!("{what} {verb}: {how}{since} ({sum}{items})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::Program;
+    use super::*;
+    use crate::books::{ItemBook, Probe, Settle};
+
+    /// What is alive after each round and what is left of each, in bytes; one block
+    /// more in each round.
+    fn row(values: &[i64], left: &[i64]) -> Row<'static> {
+        let amount = |(at, bytes): (usize, &i64)| Amount::new(*bytes, at as i64 + 1);
+        let values: Vec<Amount> = values.iter().enumerate().map(amount).collect();
+        Row {
+            layer: Layer::RustHeap,
+            phase: "ntt",
+            site: None,
+            values: values.into(),
+            born: left.iter().map(|bytes| Amount::new(*bytes, 1)).collect(),
+            born_before: Default::default(),
+            outcome: Outcome::Flat,
+        }
+    }
+
+    fn probe(kind: ProbeKind, before: i64, after: i64) -> Probe {
+        Probe {
+            kind,
+            seconds: 1.0,
+            live_before: Amount::new(before, 1),
+            live_after: Amount::new(after, 1),
+            before: None,
+            after: None,
+        }
+    }
+
+    fn settle(settled: bool, before: i64, after: i64) -> Settle {
+        Settle {
+            settled,
+            seconds: 1.0,
+            before: Amount::new(before, 1),
+            after: Amount::new(after, 1),
+        }
+    }
+
+    #[test]
+    fn growth_came_back_where_less_than_half_is_left_and_half_was_returned() {
+        let mut books = Program::new(1, 4).books();
+        let came_back = |books: &Books, left: i64| {
+            came_back(books, &row(&[], &[999, left]), 1, Amount::new(100, 1))
+        };
+        books.final_settle = Some(settle(true, 500, 450));
+        assert!(came_back(&books, 49));
+        assert!(!came_back(&books, 50));
+        books.final_settle = Some(settle(true, 500, 451));
+        assert!(!came_back(&books, 49));
+        // What each of the waits returned counts; a trim is none.
+        books.probes = vec![probe(ProbeKind::Trim, 9, 1), probe(ProbeKind::Replay, 9, 1)];
+        assert!(!came_back(&books, 49));
+        books.probes.push(probe(ProbeKind::Drain, 451, 450));
+        assert!(came_back(&books, 49));
+        books.final_settle = None;
+        assert!(!came_back(&books, 49));
+        books.probes.push(probe(ProbeKind::Idle, 450, 401));
+        assert!(came_back(&books, 49));
+        let mut threads = row(&[], &[0, 0]);
+        threads.layer = Layer::Threads;
+        assert!(!super::came_back(&books, &threads, 1, Amount::new(100, 1)));
+    }
+
+    #[test]
+    fn a_queue_of_releases_grows_from_first_to_last_and_holds_nothing_of_the_first_rounds() {
+        let line: Vec<i64> = (0..=12).map(|round| 1000 * round).collect();
+        let held = [
+            0, 0, 1200, 1200, 1200, 1200, 1200, 1200, 1200, 1200, 1200, 1200,
+        ];
+        let with = |at: usize, bytes: i64| {
+            let mut values = line.clone();
+            values[at] = bytes;
+            comes_back_in_order(&row(&values, &held))
+        };
+        let held_with = |at: &[(usize, i64)]| {
+            let mut held = held;
+            for (at, bytes) in at {
+                held[*at] = *bytes;
+            }
+            comes_back_in_order(&row(&line, &held))
+        };
+        assert!(comes_back_in_order(&row(&line, &held)));
+        // In the first sixth it rises by half of its share at least.
+        assert!(with(2, 1000) && !with(2, 999));
+        // In the second half by a third of all.
+        assert!(with(6, 8000) && !with(6, 8001));
+        // Hardly a byte of the first rounds is left, and half of it of the later ones.
+        assert!(held_with(&[(0, 240)]) && !held_with(&[(1, 241)]));
+        let half = |first: i64| held_with(&[(2, first), (3, 0), (4, 0), (5, 0), (6, 0)]);
+        assert!(half(0) && !half(-1));
+        // More than half of it of those before the last.
+        assert!(held_with(&[(11, 10_799)]) && !held_with(&[(11, 10_800)]));
+        let mut short = row(&line, &held);
+        short.values = short.values[1..].to_vec().into();
+        assert!(!comes_back_in_order(&short));
+        let few: Vec<i64> = (0..=11).map(|round| 1000 * round).collect();
+        assert!(!comes_back_in_order(&row(&few, &held[..11])));
+        let mut threads = row(&line, &held);
+        threads.layer = Layer::Threads;
+        assert!(!comes_back_in_order(&threads));
+        let mut larger = row(&line, &held);
+        for value in larger.values.to_mut() {
+            value.blocks = 1;
+        }
+        assert!(!comes_back_in_order(&larger), "as many blocks as before");
+    }
+
+    #[test]
+    fn a_step_adds_by_its_law_where_the_event_happened() {
+        let mut ledger = Ledger::default();
+        ledger.happened.errors = vec![0, 1];
+        ledger.happened.threads = vec![2, 0];
+        let adds = |driver| {
+            let growth = Growth {
+                driver,
+                per_driver: None,
+                also_fits: Vec::new(),
+                start: 0,
+                steps: 2,
+                total: Amount::ZERO,
+                constant: true,
+                by_live: true,
+            };
+            [0, 1].map(|step| adds_by_law(&ledger, &growth, step))
+        };
+        assert_eq!(adds(Driver::PerError), [false, true]);
+        assert_eq!(adds(Driver::PerThread), [true, false]);
+        assert_eq!(adds(Driver::PerRound), [true, true]);
+    }
+
+    #[test]
+    fn items_lost_what_those_of_the_layer_and_phase_lost_before_the_last_round() {
+        let mut books = Program::new(1, 4).books();
+        let item = |round, item, layer, phase: &str, lost: i64| ItemBook {
+            round,
+            item,
+            layer,
+            phase: phase.to_owned(),
+            allocated: Amount::new(500, 5),
+            released: Amount::new(500 - lost, 4),
+        };
+        let whole = |round| ItemBook {
+            released: Amount::new(500, 5),
+            ..item(round, 2, Layer::RustHeap, "ntt", 0)
+        };
+        let row = row(&[], &[]);
+        assert_eq!(item_loss(&books, &row, &[2, 3]), None);
+        books.items = vec![
+            item(1, 1, Layer::RustHeap, "ntt", 1),
+            item(2, 1, Layer::RustHeap, "ntt", 96),
+            whole(2),
+            item(3, 1, Layer::RustHeap, "ntt", 96),
+            item(3, 3, Layer::Pinned, "ntt", 7),
+            item(3, 4, Layer::RustHeap, "finish", 8),
+            item(4, 1, Layer::RustHeap, "ntt", 9),
+        ];
+        let loss = |each, losing, items| {
+            Some(ItemLoss {
+                each,
+                losing,
+                items,
+            })
+        };
+        let each = Amount::new(96, 1);
+        assert_eq!(item_loss(&books, &row, &[2, 3]), loss(Some(each), 2, 3));
+        assert_eq!(item_loss(&books, &row, &[1]), loss(None, 3, 4));
+        assert_eq!(item_loss(&books, &row, &[]), None);
+        let several = Row { phase: "", ..row };
+        assert_eq!(item_loss(&books, &several, &[2, 3]), loss(None, 3, 4));
+    }
+
+    /// A finding of 120 bytes in 12 blocks over 4 rounds, told in a sentence.
+    fn told(layer: Layer, change: impl Fn(&mut Finding), returned: bool) -> String {
+        let mut finding = Finding {
+            class: Class::Leak,
+            layer,
+            phase: "ntt".to_owned(),
+            site: None,
+            driver: Driver::PerRound,
+            per_driver: None,
+            also_fits: Vec::new(),
+            born_in: Vec::new(),
+            since_round: Some(3),
+            over_rounds: 4,
+            total: Amount::new(120, 12),
+            per_item: None,
+            cause: None,
+            confirmed: Vec::new(),
+            fingerprint: String::new(),
+            sentence: String::new(),
+        };
+        change(&mut finding);
+        sentence(&finding, returned)
+    }
+
+    #[test]
+    fn a_finding_is_told_with_its_place_its_law_and_its_sum() {
+        assert_eq!(
+            told(Layer::RustHeap, |_| {}, false),
+            "rust-heap memory born in phase ntt is never released: about 30 bytes per round, \
+             more in each round, since round 3 (120 bytes in 4 rounds)"
+        );
+        let unknown = |finding: &mut Finding| {
+            finding.driver = Driver::Unknown;
+            finding.site = Some("a::b".to_owned());
+            finding.since_round = None;
+        };
+        assert_eq!(
+            told(Layer::Pinned, unknown, true),
+            "pinned memory born in phase ntt at a::b is released more slowly than it is \
+             allocated: about 30 bytes per round, at no fixed step (120 bytes in 4 rounds)"
+        );
+        let small = |finding: &mut Finding| {
+            finding.driver = Driver::PerSecond;
+            finding.total = Amount::new(3, 12);
+            finding.phase = SEVERAL_PHASES.to_owned();
+        };
+        assert_eq!(
+            told(Layer::RustHeap, small, false),
+            "rust-heap memory born in several phases is never released: 3 bytes in 12 blocks \
+             in 4 rounds, growing per second, since round 3 (3 bytes in 4 rounds)"
+        );
+    }
+
+    #[test]
+    fn a_finding_of_handles_counts_them_and_says_what_becomes_of_them() {
+        let place = |finding: &mut Finding| finding.phase = String::new();
+        assert_eq!(
+            told(Layer::Fds, place, false),
+            "file descriptors are never closed: 12 file descriptors in 4 rounds, more in each \
+             round, since round 3 (12 file descriptors in 4 rounds)"
+        );
+        let each = |finding: &mut Finding| {
+            finding.per_driver = Some(Amount::new(0, 1));
+            finding.per_item = Some(ItemLoss {
+                each: Some(Amount::new(0, 1)),
+                losing: 3,
+                items: 4,
+            });
+        };
+        assert_eq!(
+            told(Layer::GpuStreams, each, false),
+            "GPU streams born in phase ntt are never destroyed: 1 GPU stream per round, since \
+             round 3 (12 GPU streams in 4 rounds; 3 of 4 items lost 1 GPU stream each)"
+        );
+        assert!(told(Layer::GpuStreams, each, true).ends_with("(12 GPU streams in 4 rounds)"));
+        let things = [
+            Layer::Threads,
+            Layer::Fds,
+            Layer::GpuContexts,
+            Layer::GpuStreams,
+            Layer::GpuEvents,
+            Layer::GpuModules,
+            Layer::GpuGraphs,
+            Layer::GpuPools,
+            Layer::GpuImports,
+            Layer::RustHeap,
+        ]
+        .map(thing);
+        let gpu = [
+            "context", "stream", "event", "module", "graph", "pool", "import",
+        ];
+        assert_eq!(things[..2], ["thread", "file descriptor"]);
+        assert_eq!(things[2..9], gpu.map(|name| format!("GPU {name}")));
+        assert_eq!(things[9], "block");
+    }
+
+    #[test]
+    fn a_finding_is_confirmed_by_what_the_probes_showed() {
+        let mut program = Program::new(1, 8);
+        program.keeps(Layer::RustHeap, "ntt", |_| (96, 1));
+        let mut books = program.books();
+        let settings = Settings::default();
+        let confirmed = |books: &Books| {
+            let ledger = Ledger::read(books, &settings);
+            find(books, &ledger, &settings).leaks[0].confirmed.clone()
+        };
+        let by_the_books = [
+            Confirmation::LiveRises,
+            Confirmation::SurvivorsOfEachRound,
+            Confirmation::ConstantStep,
+        ];
+        let and = |more: &[Confirmation]| [&by_the_books, more].concat();
+        assert_eq!(confirmed(&books), and(&[Confirmation::OutlastsSettling]));
+        books.final_settle = Some(settle(false, 0, 0));
+        books.probes = vec![
+            probe(ProbeKind::Idle, 7, 7),
+            probe(ProbeKind::Replay, 7, 7),
+            probe(ProbeKind::Trim, 7, 9),
+        ];
+        assert_eq!(confirmed(&books), and(&[Confirmation::IdleAddsNothing]));
+        books.probes = vec![probe(ProbeKind::Idle, 7, 8), probe(ProbeKind::Replay, 7, 8)];
+        assert_eq!(
+            confirmed(&books),
+            and(&[Confirmation::IdleAdds, Confirmation::ReplayAdds])
+        );
+    }
 }

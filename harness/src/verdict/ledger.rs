@@ -266,21 +266,31 @@ impl<'a> Ledger<'a> {
         self.layers = layers.into_values().collect();
     }
 
-    /// Takes back what only moved from one phase to another: a block freed
-    /// there and born again here, round after round.
+    /// Takes back what only moved from one phase to another, or from one heap to the
+    /// other: a block freed there and born again here, round after round.
     fn find_moved(&mut self, settings: &Settings, exact_only: bool) {
-        let falling: Vec<usize> = (0..self.rows.len())
-            .filter(|at| self.rows[*at].site.is_none() && self.rows[*at].is_below_its_highest())
+        for at in self.moved(&self.rows, settings, exact_only) {
+            self.rows[at].outcome = Outcome::Moved;
+        }
+        for at in self.moved(&self.layers, settings, exact_only) {
+            self.layers[at].outcome = Outcome::Moved;
+        }
+    }
+
+    /// Which of these rise for good by what another of them falls.
+    fn moved(&self, rows: &[Row<'_>], settings: &Settings, exact_only: bool) -> Vec<usize> {
+        let falling: Vec<usize> = (0..rows.len())
+            .filter(|at| rows[*at].site.is_none() && rows[*at].is_below_its_highest())
             .collect();
-        let moved: Vec<usize> = (0..self.rows.len())
+        (0..rows.len())
             .filter(|at| {
-                let row = &self.rows[*at];
+                let row = &rows[*at];
                 let Outcome::Leak(growth) = &row.outcome else {
                     return false;
                 };
                 row.site.is_none()
                     && falling.iter().any(|other| {
-                        let falling = &self.rows[*other];
+                        let falling = &rows[*other];
                         other != at
                             && (row.layer == falling.layer
                                 || is_heap(row.layer) && is_heap(falling.layer))
@@ -301,10 +311,7 @@ impl<'a> Ledger<'a> {
                             }
                     })
             })
-            .collect();
-        for at in moved {
-            self.rows[at].outcome = Outcome::Moved;
-        }
+            .collect()
     }
 
     /// All heap layers together, after the base round and each measured one.
@@ -350,11 +357,8 @@ impl<'a> Row<'a> {
     }
 
     /// A series of counts that a gauge gave.
-    pub(super) fn counted(layer: Layer, values: Vec<Amount>, growth: Growth) -> Self {
-        Self {
-            outcome: Outcome::Leak(growth),
-            ..Self::new(layer, "", None, values)
-        }
+    pub(super) fn counted(layer: Layer, values: Vec<Amount>) -> Self {
+        Self::new(layer, "", None, values)
     }
 
     /// Enters what is left of what a step bore. Steps come in order, mostly: then this
@@ -503,7 +507,6 @@ pub(super) fn outcome(
     };
     if let Some(growth) = series.exact() {
         let by_law = match (growth.per_driver, growth.driver) {
-            (Some(each), Driver::PerRound) => settings.matters(each, 1),
             (Some(each), Driver::EveryKthRound(k)) => settings.matters(each, k as usize),
             _ => false,
         };
@@ -979,7 +982,7 @@ impl Steps<'_> {
             }
             return lost_for_good().unwrap_or(Outcome::Unclear {
                 total,
-                more: more(enough.max(n + 1)),
+                more: more(enough),
                 slowing: false,
             });
         }
@@ -1088,4 +1091,569 @@ fn deepest_fall(values: &[i64]) -> i64 {
         fall = fall.max(highest.saturating_sub(*value));
     }
     fall
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::{FOR_EVER, Program};
+    use super::*;
+    use crate::books::{Aside, Probe, Series, SiteSeries, Survivors};
+
+    /// Blocks of 100 bytes.
+    fn of(blocks: i64) -> Amount {
+        Amount::new(100 * blocks, blocks)
+    }
+
+    fn amounts(blocks: &[i64]) -> Vec<Amount> {
+        blocks.iter().copied().map(of).collect()
+    }
+
+    fn series(phase: &str, live: &[i64]) -> Series {
+        Series {
+            layer: Layer::RustHeap,
+            phase: phase.to_owned(),
+            live: amounts(live),
+        }
+    }
+
+    fn survivors(phase: &str, round: u32, blocks: i64) -> Survivors {
+        Survivors {
+            round,
+            layer: Layer::RustHeap,
+            phase: phase.to_owned(),
+            left: of(blocks),
+        }
+    }
+
+    /// One series with its survivors, judged step by step.
+    struct Judged {
+        values: Vec<Amount>,
+        live: Vec<Amount>,
+        born: Vec<Amount>,
+        happened: Happened,
+    }
+
+    impl Judged {
+        fn of(values: Vec<Amount>, born: Vec<Amount>) -> Self {
+            Self {
+                live: growth::steps(&values),
+                values,
+                born,
+                happened: Happened::default(),
+            }
+        }
+
+        fn blocks(values: &[i64], born: &[i64]) -> Self {
+            Self::of(amounts(values), amounts(born))
+        }
+
+        fn steps(&self) -> Steps<'_> {
+            let without = |last: usize| self.born.get(..self.born.len().checked_sub(last)?);
+            Steps {
+                values: &self.values,
+                live: &self.live,
+                born: &self.born,
+                by_survivors: (1..=3).filter_map(without).collect(),
+                happened: &self.happened,
+            }
+        }
+    }
+
+    #[test]
+    fn the_books_of_one_layer_and_phase_are_one_row_and_survivors_find_theirs() {
+        let mut books = Program::new(2, 4).books();
+        books.series = vec![
+            series("ntt", &[1, 2, 3, 4]),
+            series("finish", &[5, 5, 6, 8]),
+            series("ntt", &[0, 1, 1, 1]),
+            series("broken", &[1, 2, 3]),
+        ];
+        // In no order, before the first round, and after the last one that ended.
+        books.survivors = vec![
+            survivors("finish", 4, 2),
+            survivors("ntt", 2, 7),
+            survivors("ntt", 4, 3),
+            survivors("finish", 3, 1),
+            survivors("ntt", 1, 9),
+            survivors("ntt", 0, 1),
+            survivors("ntt", 5, 1),
+            survivors("nowhere", 4, 1),
+        ];
+        let ledger = Ledger::read(&books, &Settings::default());
+        assert_eq!((ledger.base, ledger.steps, ledger.broken), (1, 2, 1));
+        let [finish, ntt] = &ledger.rows[..] else {
+            panic!("{:?}", ledger.rows);
+        };
+        assert_eq!((finish.phase, ntt.phase), ("finish", "ntt"));
+        assert_eq!(finish.values[..], amounts(&[5, 6, 8]));
+        assert_eq!(ntt.values[..], amounts(&[3, 4, 5]));
+        assert_eq!(finish.born, amounts(&[1, 2]));
+        assert_eq!(ntt.born, amounts(&[0, 3]));
+        assert!(finish.born_before.is_empty());
+        assert_eq!(ntt.born_before, BTreeMap::from([(1, of(9)), (2, of(7))]));
+        let [layer] = &ledger.layers[..] else {
+            panic!("{:?}", ledger.layers);
+        };
+        assert_eq!(layer.values[..], amounts(&[8, 10, 13]));
+        assert_eq!(layer.born, amounts(&[1, 5]));
+        assert_eq!(layer.born_before, ntt.born_before);
+    }
+
+    #[test]
+    fn what_is_set_aside_is_taken_from_its_row_and_site_and_still_held() {
+        let mut program = Program::new(2, 5);
+        program.keeps(Layer::RustHeap, "ntt", |_| (200, 2));
+        let mut books = program.books();
+        books.sites = vec![SiteSeries {
+            layer: Layer::RustHeap,
+            phase: "ntt".to_owned(),
+            site: "a".to_owned(),
+            live: books.series[0].live.clone(),
+        }];
+        let aside = |live: &[i64]| Aside {
+            layer: Layer::RustHeap,
+            phase: "ntt".to_owned(),
+            site: Some("a".to_owned()),
+            live: amounts(live),
+            left: [1, 2, 3, 5, 9].map(|round| (round, of(1))).to_vec(),
+        };
+        // The second of them says too little, and is left alone.
+        books.aside = vec![aside(&[1, 2, 3, 3, 4]), aside(&[1, 1])];
+        let ledger = Ledger::read(&books, &Settings::default());
+        let [row, site] = &ledger.rows[..] else {
+            panic!("{:?}", ledger.rows);
+        };
+        assert_eq!(site.site, Some("a"));
+        for row in [row, site] {
+            assert_eq!(row.values[..], amounts(&[2, 3, 5, 6]));
+        }
+        assert_eq!(row.born, amounts(&[1, 2, 1]));
+        assert_eq!(row.born_before, BTreeMap::from([(1, of(1)), (2, of(1))]));
+        assert_eq!(ledger.heap(), amounts(&[4, 6, 8, 10]));
+    }
+
+    #[test]
+    fn a_row_is_below_its_highest_by_bytes_or_by_blocks() {
+        let below = |values: &[(i64, i64)]| {
+            let values: Vec<Amount> = values.iter().map(|(a, b)| Amount::new(*a, *b)).collect();
+            Row::new(Layer::RustHeap, "", None, values).is_below_its_highest()
+        };
+        assert!(!below(&[(1, 1), (2, 2), (2, 2)]));
+        assert!(below(&[(3, 1), (2, 2)]));
+        assert!(below(&[(1, 3), (2, 2)]));
+        assert!(!below(&[]));
+    }
+
+    #[test]
+    fn most_rounds_are_more_than_half_of_the_measured_ones() {
+        let mut books = Program::new(1, 5).books();
+        books.rounds[0].settle.settled = false;
+        books.rounds[0].late = true;
+        for (at, most) in [(1, false), (2, false), (3, true)] {
+            books.rounds[at].settle.settled = false;
+            books.rounds[at].late = true;
+            assert_eq!(mostly_unsettled(&books, 1), most, "{at} of 4");
+            assert_eq!(mostly_late(&books, 1), most, "{at} of 4");
+        }
+    }
+
+    #[test]
+    fn idling_returned_nothing_where_as_much_is_alive_after_the_first_time() {
+        let mut books = Program::new(1, 5).books();
+        assert!(!idling_returned_nothing(&books));
+        let probe = |kind, after| Probe {
+            kind,
+            seconds: 1.0,
+            live_before: of(10),
+            live_after: of(after),
+            before: None,
+            after: None,
+        };
+        for (kind, after, nothing) in [
+            (ProbeKind::Idle, 10, true),
+            (ProbeKind::Idle, 11, true),
+            (ProbeKind::Idle, 9, false),
+            (ProbeKind::Drain, 10, false),
+        ] {
+            books.probes = vec![probe(kind, after), probe(ProbeKind::Idle, 0)];
+            assert_eq!(idling_returned_nothing(&books), nothing, "{kind:?} {after}");
+        }
+    }
+
+    #[test]
+    fn a_series_balances_another_to_within_a_tenth_in_half_of_its_rises() {
+        let row = |values: &[i64]| Row::new(Layer::RustHeap, "", None, amounts(values));
+        let falls = |up: &[i64], down: &[i64], start| balances(&row(up), &row(down), start);
+        assert!(falls(&[0, 100, 200], &[200, 100, 0], 0));
+        assert!(falls(&[0, 100, 200], &[190, 100, 10], 0));
+        assert!(!falls(&[0, 100, 200], &[188, 100, 10], 0));
+        assert!(!falls(&[0, 100, 200], &[222, 100, 0], 0));
+        assert!(!falls(&[0, 100, 200], &[0, 100, 200], 0));
+        // From a step on, and not before.
+        assert!(falls(&[50, 0, 100, 200], &[0, 200, 100, 0], 1));
+        assert!(!falls(&[50, 0, 100, 200], &[0, 200, 100, 0], 0));
+        // One of two rises is matched by a fall, and then none.
+        assert!(falls(&[0, 100, 200, 200], &[200, 100, 90, 0], 0));
+        assert!(!falls(&[0, 100, 200, 200], &[200, 190, 10, 0], 0));
+        assert!(!falls(&[5, 5], &[5, 5], 0));
+        // Bytes and blocks both.
+        let heavy = |values: &[i64]| {
+            let values: Vec<Amount> = values.iter().map(|n| Amount::new(300 * n, *n)).collect();
+            Row::new(Layer::RustHeap, "", None, values)
+        };
+        assert!(!balances(&row(&[0, 1, 2]), &heavy(&[2, 1, 0]), 0));
+    }
+
+    #[test]
+    fn a_count_that_climbs_is_a_leak_and_one_that_may_climb_is_unclear() {
+        let line = |n: i64| (0..n).collect::<Vec<_>>();
+        let Outcome::Leak(growth) = climbing(&line(30), Outcome::Flat) else {
+            panic!("it climbs");
+        };
+        assert_eq!((growth.total, growth.steps), (Amount::new(0, 29), 29));
+        let unclear = Outcome::Unclear {
+            total: Amount::new(0, 15),
+            more: 15,
+            slowing: false,
+        };
+        assert_eq!(climbing(&line(16), Outcome::Flat), unclear);
+        let stopped = Outcome::Stopped {
+            total: of(1),
+            last: 3,
+        };
+        assert_eq!(climbing(&line(16), stopped.clone()), unclear);
+        assert_eq!(climbing(&[0; 30], stopped.clone()), stopped);
+        let other = Outcome::Unclear {
+            total: of(1),
+            more: 1,
+            slowing: true,
+        };
+        assert_eq!(climbing(&line(16), other.clone()), other);
+        assert!(matches!(climbing(&line(30), other), Outcome::Leak(_)));
+        let below = Outcome::Below(of(1));
+        assert_eq!(climbing(&line(30), below.clone()), below);
+        assert_eq!(climbing(&[], Outcome::Flat), Outcome::Flat);
+    }
+
+    #[test]
+    fn a_round_that_left_nothing_counts_beside_one_that_left_twice_as_much() {
+        let count = |left: &[i64]| rounds_that_left(&amounts(left));
+        assert_eq!(count(&[0, 0]), 0);
+        assert_eq!(count(&[1, 0, 1, 0]), 2);
+        assert_eq!(count(&[2, 0, 1, 0]), 3);
+        assert_eq!(count(&[0, 2, 0, 1, 0]), 4);
+        assert_eq!(count(&[0, 3, 0, 2]), 2);
+        assert_eq!(count(&[-1, 4, 3]), 2);
+    }
+
+    #[test]
+    fn noise_is_as_deep_as_the_series_ever_fell() {
+        assert_eq!(deepest_fall(&[5, 9, 4, 6]), 5);
+        assert_eq!(deepest_fall(&[1, 2, 2]), 0);
+        assert_eq!(deepest_fall(&[]), 0);
+        let values = [Amount::new(9, 1), Amount::new(5, 4), Amount::new(7, 2)];
+        assert_eq!(deepest_falls(&values), Amount::new(4, 2));
+        assert!(within_noise(&[5, 9, 4, 6], &[(1, 5), (2, 1)]));
+        assert!(!within_noise(&[5, 9, 4, 6], &[(1, 1), (2, 6)]));
+        let rises = [(0, 2), (1, 3)];
+        assert_eq!(risen(&rises, &[(0, 70)]), Amount::new(70, 5));
+    }
+
+    #[test]
+    fn a_short_pattern_needs_the_same_of_both_books() {
+        let found = |start, period| Repeating {
+            start,
+            period,
+            per_period: of(1),
+            single: true,
+            proven: false,
+        };
+        let agree = |live: &[i64], born: Vec<Amount>, found: &Repeating| {
+            let mut judged = Judged::of(Vec::new(), born);
+            judged.live = amounts(live);
+            judged.steps().both_books_agree(found)
+        };
+        let four = [9, 1, 1, 1, 1];
+        assert!(agree(&four, amounts(&[0, 1, 1, 1, 1]), &found(1, 1)));
+        // The last round may hold more, and no less.
+        assert!(agree(&four, amounts(&[0, 1, 1, 1, 2]), &found(1, 1)));
+        assert!(!agree(&four, amounts(&[0, 1, 1, 1, 0]), &found(1, 1)));
+        assert!(!agree(&four, amounts(&[0, 1, 1, 2, 1]), &found(1, 1)));
+        let mut smaller = amounts(&[0, 1, 1, 1, 1]);
+        smaller[4].bytes -= 1;
+        assert!(!agree(&four, smaller, &found(1, 1)));
+        // Four steps of one, half of all; of a longer period fewer will do.
+        assert!(!agree(&four, amounts(&[0, 1, 1, 1, 1]), &found(2, 1)));
+        let both = |others: &[i64], found| {
+            let live = [others, &[1; 4]].concat();
+            agree(&live, amounts(&live), &found)
+        };
+        assert!(both(&[5, 0, 3, 0], found(4, 1)));
+        assert!(!both(&[5, 0, 3, 0, 7], found(5, 1)));
+        let pairs = [0, 1, 0, 1];
+        assert!(agree(&pairs, amounts(&pairs), &found(1, 2)));
+        assert!(!agree(&four, Vec::new(), &found(1, 1)));
+    }
+
+    #[test]
+    fn rounds_left_out_hold_as_much_as_the_one_before_them() {
+        let hold = |born: &[i64], kept| {
+            let judged = Judged::blocks(&[], born);
+            judged.steps().last_rounds_hold(kept)
+        };
+        assert!(hold(&[2, 2, 2], 2));
+        assert!(hold(&[2, 2, 3, 2], 2));
+        assert!(!hold(&[2, 2, 2, 1], 2));
+        assert!(hold(&[0, 1], 0));
+    }
+
+    #[test]
+    fn most_rounds_left_something_where_three_in_four_did_as_much_in_both_halves() {
+        let swings = [0, 5].repeat(8);
+        let left = |born: &[i64]| {
+            let born = [born, &[0; 3]].concat();
+            let judged = Judged::blocks(&swings, &born);
+            judged.steps().left_by_most_rounds()
+        };
+        assert_eq!(left(&[1; 4]), None, "seven rounds");
+        assert_eq!(left(&[1; 5]), Some(of(5)));
+        assert_eq!(left(&[1, 0, 1, 1, 0, 1, 1, 1]), Some(of(6)));
+        assert_eq!(left(&[1, 0, 1, 0, 0, 1, 1, 1]), None, "five of eight");
+        assert_eq!(left(&[1, 1, 1, 1, 1, 1, 0, 0]), None, "it has stopped");
+        assert_eq!(left(&[3, 3, 3, 3, 1, 1, 2, 2]), Some(of(18)));
+        assert_eq!(left(&[3, 3, 3, 3, 1, 1, 1, 2]), None, "less and less");
+        assert_eq!(left(&[1, 1, 2, 2, 3, 3, 3, 3]), Some(of(18)));
+        assert_eq!(left(&[1, 1, 1, 2, 3, 3, 3, 3]), None, "more and more");
+        let never_falls = Judged::blocks(&[1, 2, 3], &[1; 11]);
+        assert_eq!(never_falls.steps().left_by_most_rounds(), None);
+    }
+
+    #[test]
+    fn what_all_rounds_left_alike_may_hide_below_falls_of_half_of_it() {
+        let swings = [0, 5].repeat(8);
+        let hidden = |born: &[i64]| Judged::blocks(&swings, born).steps().hidden();
+        assert_eq!(hidden(&[1; 10]), Some(of(9)));
+        assert_eq!(hidden(&[1; 11]), Some(of(10)));
+        // Of two rounds less, it is hidden still.
+        assert_eq!(hidden(&[1; 12]), Some(of(10)));
+        assert_eq!(hidden(&[1; 16]), None);
+        assert_eq!(hidden(&[1; 4]), None, "three may be chance");
+        assert_eq!(hidden(&[0, 0, 1, 1, 1, 1, 1, 1, 1]), None, "not all rounds");
+    }
+
+    #[test]
+    fn live_memory_rose_by_half_of_what_is_left_from_third_to_third() {
+        // From the middle of the first third to that of the last are two thirds: 6 of 9.
+        let judged = Judged::blocks(&[0, 0, 0, 5, 5, 5, 6, 6, 6], &[]);
+        assert!(judged.steps().rose_by_half_of(of(18)));
+        assert!(!judged.steps().rose_by_half_of(of(19)));
+        let judged = Judged::blocks(&[0, 3, 0, 5, 5, 5, 5, 7, 6], &[]);
+        assert!(judged.steps().rose_by_half_of(of(15)));
+        assert!(!judged.steps().rose_by_half_of(of(16)));
+    }
+
+    #[test]
+    fn all_rounds_left_blocks_of_one_size_where_the_lowest_rose_by_a_third_of_them() {
+        let all = |values: &[i64], born: Vec<Amount>| {
+            let judged = Judged::of(amounts(values), born);
+            judged.steps().left_by_all_rounds()
+        };
+        let rises_by_two = [0, 5, 3, 9, 9, 9, 9, 2, 7, 8];
+        let rises_by_one = [0, 5, 3, 9, 9, 9, 9, 1, 7, 8];
+        let born = |six: &[i64]| amounts(&[six, &[0; 3]].concat());
+        assert!(all(&rises_by_two, born(&[1; 6])));
+        assert!(!all(&rises_by_one, born(&[1; 6])));
+        assert!(all(&rises_by_two, born(&[1, 1, 3, 1, 1, 2])));
+        assert!(!all(&rises_by_two, born(&[1, 1, 3, 1, 1, 3])));
+        assert!(!all(&rises_by_two, born(&[1, 1, 1, 0, 1, 1])));
+        let mut sizes = born(&[1; 6]);
+        sizes[3].bytes += 1;
+        assert!(!all(&rises_by_two, sizes));
+        assert!(!all(&[0, 1, 2], amounts(&[1, 1])));
+    }
+
+    #[test]
+    fn survivors_bear_growth_out_by_half_of_it_where_blocks_fall_less_than_they_rise() {
+        let allow = |values: &[i64], total: i64| {
+            let judged = Judged::blocks(values, &[1, 1, 1, 1, 9, 9, 9]);
+            judged.steps().survivors_allow(of(total))
+        };
+        assert!(allow(&[5, 0, 5], 8));
+        assert!(!allow(&[5, 0, 5], 9));
+        assert!(allow(&[0, 5, 5], 9), "the number never falls");
+        assert!(allow(&[9, 0, 5], 9), "it falls as much as it rises");
+    }
+
+    #[test]
+    fn live_memory_agrees_where_it_rose_by_half_of_what_all_rounds_left() {
+        // Seven blocks of seven rounds are left; the eighth is left out.
+        let agrees = |last: [i64; 2]| {
+            let values = [&[0, 3, 1, 4, 2, 6, 3][..], &last].concat();
+            let judged = Judged::blocks(&values, &[1; 7]);
+            judged.steps().live_agrees(&judged.born, 0, 1)
+        };
+        assert!(agrees([5, 5]));
+        assert!(agrees([5, 9]));
+        assert!(!agrees([4, 9]));
+        assert!(!agrees([9, 4]));
+    }
+
+    #[test]
+    fn live_memory_that_never_falls_must_show_the_pattern_of_the_survivors_itself() {
+        let agrees = |values: &[i64], born: &[i64], start, period| {
+            let judged = Judged::blocks(values, born);
+            judged.steps().live_agrees(&judged.born, start, period)
+        };
+        assert!(agrees(&[0, 5, 6, 7, 8], &[4, 1, 1], 1, 1));
+        assert!(!agrees(&[0, 5, 6, 7, 9], &[4, 1, 1], 1, 1));
+        assert!(!agrees(&[0, 5, 6, 7, 8], &[4, 1, 2], 1, 1));
+        assert!(agrees(&[0, 0, 2, 2, 4, 4], &[0, 2, 0, 2], 0, 2));
+        assert!(!agrees(&[0, 0, 2, 2, 4, 5], &[0, 2, 0, 2], 0, 2));
+    }
+
+    #[test]
+    fn live_memory_agrees_in_the_whole_of_a_pattern_and_in_its_second_half() {
+        let agrees = |values: &[i64], born: &[i64], start, period| {
+            let judged = Judged::blocks(values, born);
+            judged.steps().live_agrees(&judged.born, start, period)
+        };
+        let late = [0, 1, 1, 1, 1, 1, 1];
+        assert!(agrees(&[3, 0, 4, 2, 5, 3, 6, 8, 8], &late, 1, 1));
+        assert!(!agrees(&[3, 0, 4, 2, 5, 3, 6, 7, 8], &late, 1, 1));
+        // What all rounds left need not be seen step by step, and only that.
+        let by_two = [0, 2, 2, 4, 4, 6, 6, 8, 8];
+        assert!(agrees(&by_two, &[1; 7], 0, 1));
+        assert!(!agrees(&by_two, &[1; 7], 0, 2));
+        assert!(!agrees(&by_two, &late, 1, 1));
+    }
+
+    /// What uneven growth is judged to be: blocks by step, after 1,000 of them.
+    fn uneven(steps: &[i64], born: &[i64]) -> Outcome {
+        let mut values = vec![1000];
+        for step in steps {
+            values.push(values[values.len() - 1] + step);
+        }
+        let judged = Judged::blocks(&values, born);
+        judged.steps().uneven(&Settings::default(), false)
+    }
+
+    #[test]
+    fn uneven_growth_is_per_round_where_three_in_four_rounds_rise() {
+        let of = |steps: &[i64]| match uneven(steps, &[]) {
+            Outcome::Leak(growth) => (growth.driver, growth.start, growth.steps, growth.total),
+            other => panic!("{other:?}"),
+        };
+        let late = [0, 0, 0, 3, 4, 3, 5, 4, 3, 4, 5, 3];
+        assert_eq!(of(&late), (Driver::PerRound, 3, 9, self::of(34)));
+        let halves = [3, 0, 4, 0, 3, 0, 5, 0, 4, 0, 3, 0, 4, 0, 5, 0];
+        assert_eq!(of(&halves), (Driver::Unknown, 0, 16, self::of(31)));
+    }
+
+    #[test]
+    fn uneven_growth_over_too_few_rounds_needs_as_many_as_are_lacking() {
+        let unclear = |n: usize| {
+            let steps = [3, 5, 4, 7, 2, 6, 3, 5, 8, 4, 6, 5];
+            let Outcome::Unclear { total, more, .. } = uneven(&steps[..n], &[]) else {
+                panic!("{:?}", uneven(&steps[..n], &[]));
+            };
+            assert_eq!(total, of(steps[..n].iter().sum()));
+            more
+        };
+        assert_eq!((unclear(8), unclear(11)), (4, 1));
+    }
+
+    #[test]
+    fn uneven_growth_below_the_floor_is_told_and_no_more() {
+        let judge = |step: fn(i64) -> Amount| {
+            let mut values = vec![of(1000)];
+            for at in 0..20 {
+                values.push(values[values.len() - 1] + step(at * 7 % 5));
+            }
+            let judged = Judged::of(values, Vec::new());
+            judged.steps().uneven(&Settings::default(), false)
+        };
+        let small = judge(|step| Amount::new(step + 2, 0));
+        assert_eq!(small, Outcome::Below(Amount::new(80, 0)));
+        // One block becomes smaller while others become more.
+        let shrinks = judge(|step| Amount::new(-40, step + 1));
+        let Outcome::Leak(growth) = shrinks else {
+            panic!("{shrinks:?}");
+        };
+        assert_eq!(growth.total, Amount::new(-800, 60));
+    }
+
+    #[test]
+    fn what_looks_like_the_beginning_of_a_pattern_needs_two_rounds_more() {
+        let two_more = |total| Outcome::Unclear {
+            total: of(total),
+            more: 2,
+            slowing: false,
+        };
+        assert_eq!(uneven(&[9, 0, 0, 0, 0, 0, 4, 4, 4], &[]), two_more(12));
+        assert_eq!(uneven(&[0, 4, 0, 4, 0, 4], &[]), two_more(12));
+        assert_eq!(uneven(&[4, 0, 4, 0, 4, 0], &[]), two_more(12));
+        // Three equal steps, of which only the last is above what was there before.
+        assert_eq!(uneven(&[-5, 2, 2, 2], &[]), Outcome::Flat);
+        // The floor is that of the pattern's own rounds.
+        let mut values = vec![Amount::new(1000, 10); 4];
+        for step in [0, 40, 0, 40, 0, 40] {
+            values.push(values[values.len() - 1] + Amount::new(step, 0));
+        }
+        let judged = Judged::of(values, Vec::new());
+        let outcome = judged.steps().uneven(&Settings::default(), false);
+        let total = Amount::new(120, 0);
+        assert!(
+            matches!(outcome, Outcome::Unclear { total: t, more: 2, .. } if t == total),
+            "{outcome:?}"
+        );
+    }
+
+    #[test]
+    fn growth_that_slows_down_is_unclear_until_it_only_creeps() {
+        assert_eq!(
+            uneven(&[20, 18, 16, 10, 8, 7, 6, 5, 4, 4, 3, 3], &[]),
+            Outcome::Unclear {
+                total: of(104),
+                more: 12,
+                slowing: true
+            }
+        );
+        assert_eq!(
+            uneven(&[100, 50, 25, 12, 6, 3, 3, 2, 1, 2, 1, 1], &[]),
+            Outcome::Stopped {
+                total: of(206),
+                last: 11
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_left_below_blocks_that_come_and_go_needs_twice_the_rounds() {
+        let swings = [5, -5].repeat(5);
+        assert_eq!(
+            uneven(&swings, &[1; 10]),
+            Outcome::Unclear {
+                total: of(9),
+                more: 10,
+                slowing: false
+            }
+        );
+        assert_eq!(uneven(&swings, &[]), Outcome::Flat);
+    }
+
+    #[test]
+    fn caches_of_several_phases_one_after_the_other_are_no_leak_of_their_layer() {
+        let mut program = Program::new(1, 17);
+        let phases: Vec<String> = (0..17).map(|n| format!("phase {n}")).collect();
+        for (at, phase) in phases.iter().enumerate() {
+            let (round, blocks) = (
+                at as u32 + 1,
+                [3, 5, 4, 7, 2, 6, 3, 5, 8, 4, 6, 5, 7, 3, 4, 6, 2][at],
+            );
+            program.block(Layer::RustHeap, phase, round, FOR_EVER, 48 * blocks, blocks);
+        }
+        let books = program.books();
+        let ledger = Ledger::read(&books, &Settings::default());
+        assert_eq!(ledger.layers[0].outcome, Outcome::Flat);
+    }
 }

@@ -300,3 +300,281 @@ fn trimmed(books: &Books) -> Option<Trimmed> {
         most: returned.saturating_mul(2) >= gap,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::{FOR_EVER, Program, trim};
+    use super::*;
+    use crate::books::{Amount, MapSeries, Series};
+
+    const MIB: u64 = 1 << 20;
+    const MIB_I: i64 = 1 << 20;
+
+    /// A run with these gauges after each round, and the first as its warm-up.
+    fn books(rounds: u64, of: impl Fn(u64) -> Gauges) -> Books {
+        let mut program = Program::new(1, rounds as u32);
+        program.gauges = (1..=rounds).map(of).collect();
+        program.books()
+    }
+
+    fn anon(bytes: u64) -> Gauges {
+        Gauges {
+            rss_anon: bytes,
+            ..Gauges::default()
+        }
+    }
+
+    /// A run whose anonymous memory grows by a mebibyte in each round, to so much.
+    fn grows_to(last: u64, rounds: u64) -> Books {
+        books(rounds, |round| anon(last - (rounds - round) * MIB))
+    }
+
+    fn map(kind: MapKind, rounds: u64, of: impl Fn(u64) -> u64) -> MapSeries {
+        MapSeries {
+            name: "a map".to_owned(),
+            kind,
+            resident: (1..=rounds).map(of).collect(),
+        }
+    }
+
+    fn peak(books: &mut Books, bytes: u64) {
+        books
+            .rounds
+            .iter_mut()
+            .for_each(|round| round.peak_bytes = bytes);
+    }
+
+    fn judged(books: &Books) -> Resident {
+        let settings = Settings::default();
+        judge(books, &Ledger::read(books, &settings), &settings)
+    }
+
+    #[test]
+    fn a_gap_in_a_gauge_takes_the_value_before_it() {
+        let mut books = books(5, |round| anon(round * 10));
+        books.rounds[0].gauges = None;
+        books.rounds[1].gauges = None;
+        books.rounds[3].gauges = None;
+        assert_eq!(gauge(&books, 0, private), Some(vec![30, 30, 30, 30, 50]));
+        let resident = judged(&books);
+        assert_eq!((resident.read, resident.rounds), (2, 5));
+        books
+            .rounds
+            .iter_mut()
+            .for_each(|round| round.gauges = None);
+        assert_eq!(gauge(&books, 0, private), None);
+        assert_eq!(private(&Gauges { swap: 4, ..anon(3) }), 7);
+    }
+
+    #[test]
+    fn what_the_allocator_keeps_is_told_from_a_quarter_of_the_peak_and_16_mebibytes_on() {
+        let kept = |resident: u64, peak_live: u64| {
+            let mut books = books(8, |_| anon(resident));
+            peak(&mut books, peak_live);
+            judged(&books).kept.map(|kept| kept.bytes)
+        };
+        assert_eq!(kept(25 * MIB, 100 * MIB), Some(25 * MIB_I));
+        assert_eq!(kept(25 * MIB - 1, 100 * MIB), None);
+        assert_eq!(kept(16 * MIB, MIB), Some(16 * MIB_I));
+        assert_eq!(kept(16 * MIB - 1, MIB), None);
+        // What is alive is not kept by the allocator, nor is what was mapped.
+        let mut program = Program::new(1, 8);
+        program.block(Layer::RustHeap, "ntt", 1, FOR_EVER, 5 * MIB_I, 1);
+        program.block(Layer::Anon, "ntt", 1, FOR_EVER, 3 * MIB_I, 1);
+        program.gauges = vec![anon(30 * MIB); 8];
+        let kept = judged(&program.books()).kept.map(|kept| kept.bytes);
+        assert_eq!(kept, Some(22 * MIB_I));
+    }
+
+    #[test]
+    fn a_trim_returned_most_from_half_of_what_was_kept_on() {
+        let mut books = books(8, |_| Gauges {
+            swap: 10 * MIB,
+            ..anon(40 * MIB)
+        });
+        let mut trimmed = |after: u64| {
+            let mut probe = trim(&books, after);
+            probe.live_before = Amount::new(10 * MIB_I, 1);
+            books.probes = vec![probe];
+            judged(&books).kept.and_then(|kept| kept.trim)
+        };
+        // Ten mebibytes stay swapped out.
+        let trim = |returned, most| {
+            Some(Trimmed {
+                returned,
+                before: 40 * MIB_I,
+                most,
+            })
+        };
+        assert_eq!(trimmed(20 * MIB), trim(20 * MIB_I, true));
+        assert_eq!(trimmed(20 * MIB + 1), trim(20 * MIB_I - 1, false));
+    }
+
+    #[test]
+    fn growth_within_what_was_live_once_is_explained_unless_it_is_long_and_even() {
+        let grows = |last: u64, rounds: u64| {
+            let mut books = grows_to(last, rounds);
+            peak(&mut books, 100 * MIB);
+            judged(&books).growing.len()
+        };
+        // A tenth above the peak, and eight mebibytes.
+        assert_eq!(grows(118 * MIB, 9), 0);
+        assert_eq!(grows(118 * MIB + 1, 9), 1);
+        assert_eq!(grows(60 * MIB, 12), 0);
+        assert_eq!(grows(60 * MIB, 13), 1);
+    }
+
+    #[test]
+    fn growth_is_told_from_four_mebibytes_and_a_fiftieth_on_and_by_how_much() {
+        let growing = |first: u64, step: u64, rounds: u64| {
+            let books = books(rounds, |round| anon(first + (round - 1) * step));
+            judged(&books).growing.first().cloned()
+        };
+        let found = growing(60 * MIB, MIB / 2, 9).expect("it grows");
+        assert_eq!((found.layer, found.total), (Layer::Anon, 4 * MIB_I));
+        let half = (MIB / 2) as f64;
+        assert_eq!(
+            (found.per_round, found.lower, found.upper),
+            (half, half, half)
+        );
+        assert!(!found.too_few && !found.by_allocator && found.witness.is_none());
+        assert_eq!(growing(60 * MIB, MIB / 2 - 1, 9), None);
+        assert!(growing(400 * MIB, MIB, 9).is_some());
+        assert!(growing(401 * MIB, MIB, 9).is_none());
+        // Of seven measured rounds it cannot be told from a warm-up.
+        assert!(growing(60 * MIB, MIB, 8).is_some_and(|found| found.too_few));
+        assert!(growing(60 * MIB, MIB, 9).is_some_and(|found| !found.too_few));
+    }
+
+    #[test]
+    fn mappings_that_grow_by_half_of_it_are_a_witness_or_an_explanation() {
+        let with = |maps: Vec<MapSeries>| {
+            let mut books = grows_to(80 * MIB, 13);
+            books.maps = maps;
+            judged(&books).growing[0].clone()
+        };
+        let half = |round: u64| round * MIB / 2;
+        let less = |round: u64| round * (MIB / 2 - 1);
+        let still = MapSeries {
+            name: "another".to_owned(),
+            ..map(MapKind::Anon, 13, |_| MIB)
+        };
+        let named = with(vec![map(MapKind::Anon, 13, half), still]);
+        assert_eq!(named.witness, Some(Confirmation::MappingsGrow));
+        assert_eq!(named.maps, ["a map"]);
+        let stack = with(vec![map(MapKind::Stack, 13, half)]);
+        assert_eq!(stack.witness, Some(Confirmation::MappingsGrow));
+        let unnamed = with(vec![map(MapKind::Anon, 13, less)]);
+        assert_eq!((unnamed.witness, unnamed.maps.len()), (None, 0));
+        assert!(!unnamed.by_allocator);
+        assert!(with(vec![map(MapKind::Allocator, 13, half)]).by_allocator);
+        assert!(!with(vec![map(MapKind::Allocator, 13, less)]).by_allocator);
+        let both = with(vec![
+            map(MapKind::Allocator, 13, half),
+            map(MapKind::Anon, 13, half),
+        ]);
+        assert_eq!(both.witness, Some(Confirmation::MappingsGrow));
+        assert!(!both.by_allocator);
+        // Maps that were not read after each round, that shrink, or of other kinds.
+        let shrinks = |round: u64| (100 - round) * MIB;
+        let others = with(vec![
+            map(MapKind::Anon, 12, |round| round * MIB),
+            map(MapKind::Anon, 13, shrinks),
+            map(MapKind::Allocator, 13, shrinks),
+            map(MapKind::Shmem, 13, half),
+        ]);
+        assert_eq!((others.witness, others.by_allocator), (None, false));
+    }
+
+    #[test]
+    fn what_a_trim_leaves_is_a_witness_where_it_returned_less_than_half() {
+        let trimmed = |growth: u64, after: u64| {
+            let step = growth / 12;
+            let mut books = books(13, |round| anon(60 * MIB + (round - 1) * step));
+            books.probes = vec![trim(&books, after)];
+            let growing = judged(&books).growing;
+            growing.first().map(|growing| growing.witness)
+        };
+        let outlasts = Some(Some(Confirmation::OutlastsTrim));
+        assert_eq!(trimmed(12 * MIB, 66 * MIB + 1), outlasts);
+        assert_eq!(trimmed(12 * MIB, 66 * MIB), None);
+        // Four mebibytes are left of six; or less.
+        assert_eq!(trimmed(6 * MIB, 64 * MIB), outlasts);
+        assert_eq!(trimmed(6 * MIB, 64 * MIB - 1), Some(None));
+        // More is resident after the trim.
+        assert_eq!(trimmed(6 * MIB, 70 * MIB), outlasts);
+    }
+
+    #[test]
+    fn other_mappings_that_carry_long_growth_are_no_retention_of_malloc() {
+        let rss = |round: u64| (60 + round * 4 + round * 7 % 5 * 3) * MIB;
+        let grows = |rounds: u64, share: u64| {
+            let mut books = books(rounds, |round| anon(rss(round)));
+            peak(&mut books, 1 << 30);
+            books.maps = vec![map(MapKind::Anon, rounds, |round| rss(round) / share)];
+            judged(&books).growing.len()
+        };
+        assert_eq!(grows(49, 1), 1);
+        assert_eq!(grows(48, 1), 0);
+        assert_eq!(grows(49, 2), 1);
+        assert_eq!(grows(49, 3), 0);
+    }
+
+    #[test]
+    fn shared_memory_that_grows_is_believed_by_its_mappings_or_where_it_stays() {
+        let rounds = 13;
+        let of = |round: u64| Gauges {
+            rss_shmem: 60 * MIB + round * MIB,
+            ..anon(2 * MIB)
+        };
+        let shared = books(rounds, of);
+        let alone = judged(&shared).growing;
+        assert_eq!((alone.len(), alone[0].layer), (1, Layer::Shmem));
+        assert_eq!((alone[0].total, alone[0].witness), (12 * MIB_I, None));
+        let mut mapped = shared.clone();
+        mapped.maps = vec![map(MapKind::Shmem, rounds, |round| round * MIB / 2)];
+        let found = &judged(&mapped).growing[0];
+        assert_eq!(found.witness, Some(Confirmation::MappingsGrow));
+        assert_eq!(found.maps, ["a map"]);
+        mapped.maps[0].kind = MapKind::Anon;
+        assert_eq!(judged(&mapped).growing[0].witness, None);
+        // A wait returned less than a quarter of it, or a quarter.
+        let mut waited = shared.clone();
+        for (returned, witness) in [
+            (3 * MIB - 1, Some(Confirmation::OutlastsSettling)),
+            (3 * MIB, None),
+        ] {
+            let mut probe = trim(&waited, 2 * MIB);
+            let before = of(rounds);
+            probe.before = Some(before);
+            probe.after = Some(Gauges {
+                rss_shmem: before.rss_shmem - returned,
+                ..before
+            });
+            waited.probes = vec![probe];
+            assert_eq!(judged(&waited).growing[0].witness, witness);
+        }
+        // Huge pages are shared memory too; page-locked memory explains it.
+        let huge = books(rounds, |round| Gauges {
+            hugetlb: round * MIB,
+            ..anon(2 * MIB)
+        });
+        assert_eq!(judged(&huge).growing[0].layer, Layer::Shmem);
+        let mut pinned = shared;
+        pinned.series.push(Series {
+            layer: Layer::Pinned,
+            phase: "msm".to_owned(),
+            live: (1..=13).map(|n| Amount::new(n * MIB_I, n)).collect(),
+        });
+        assert!(judged(&pinned).growing.is_empty());
+    }
+
+    #[test]
+    fn file_pages_grow_by_the_last_less_the_first() {
+        let books = books(6, |round| Gauges {
+            rss_file: 100 + round * round,
+            ..anon(2 * MIB)
+        });
+        assert_eq!(judged(&books).file_growth, 35);
+    }
+}

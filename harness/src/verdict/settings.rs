@@ -122,3 +122,33 @@ impl Settings {
         self.probes.contains(&probe)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_costs_its_bytes_and_sixteen_for_each_block() {
+        let settings = Settings::default();
+        assert_eq!(settings.cost(Amount::new(24, 2)), 56);
+        assert_eq!(settings.cost(Amount::new(-24, 1)), -8);
+    }
+
+    #[test]
+    fn growth_matters_from_the_floor_on_and_is_residue_up_to_it() {
+        let settings = Settings::default();
+        assert!(settings.matters(Amount::new(48, 0), 3));
+        assert!(!settings.matters(Amount::new(47, 0), 3));
+        assert!(!settings.matters(Amount::new(48, 0), 0));
+        assert!(!settings.is_more_than_residue(Amount::new(1536, 0), 3));
+        assert!(settings.is_more_than_residue(Amount::new(1537, 0), 3));
+        assert!(settings.is_more_than_residue(Amount::new(1521, 1), 3));
+    }
+
+    #[test]
+    fn only_the_probes_that_are_named_can_be_run() {
+        let settings = Settings::default();
+        assert!(settings.can(ProbeKind::Idle) && settings.can(ProbeKind::Trim));
+        assert!(!settings.can(ProbeKind::Replay) && !settings.can(ProbeKind::Drain));
+    }
+}

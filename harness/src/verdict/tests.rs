@@ -160,6 +160,99 @@ fn a_leak_is_exact_below_blocks_of_random_size() {
     let verdict = verdict(&program.books());
     assert_eq!(verdict.class, Class::Leak);
     assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(24, 1)));
+    // The last round's may be blocks that the next would have replaced.
+    assert_eq!(verdict.findings[0].born_in, [1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// A block that each round replaces with one of another size.
+fn of_any_size(program: &mut Program) {
+    program.rolls(RustHeap, "synthesis", |round| {
+        (i64::from(round * 7919 % 1000) * 1000, 1)
+    });
+}
+
+#[test]
+fn a_leak_per_error_is_exact_below_blocks_of_random_size() {
+    let errors = [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0];
+    let mut program = Program::new(1, 12);
+    program.errors = errors.to_vec();
+    program.keeps(RustHeap, "synthesis", |round| {
+        let n = errors[round as usize - 1] as i64;
+        (n * 640, n)
+    });
+    of_any_size(&mut program);
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.findings[0].driver, Driver::PerError);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(640, 1)));
+}
+
+#[test]
+fn three_additions_below_blocks_of_random_size_are_a_leak_and_two_are_not() {
+    let lost_in = |rounds, lost: fn(u32) -> bool| {
+        let mut program = Program::new(1, rounds);
+        program.keeps(RustHeap, "synthesis", |round| {
+            if lost(round) { (4096, 1) } else { (0, 0) }
+        });
+        of_any_size(&mut program);
+        verdict(&program.books())
+    };
+    let three = lost_in(14, |round| round % 4 == 0);
+    assert_eq!(three.class, Class::Leak, "{}", three.sentence);
+    assert_eq!(three.findings[0].driver, Driver::EveryKthRound(4));
+    assert_eq!(three.findings[0].per_driver, Some(Amount::new(4096, 1)));
+    assert_ne!(lost_in(11, |round| round % 4 == 0).class, Class::Leak);
+    // Three equal steps after a pause.
+    assert_ne!(lost_in(7, |round| round > 3).class, Class::Leak);
+    // Every round until the last two.
+    assert_ne!(lost_in(12, |round| round < 11).class, Class::Leak);
+    // Three additions in the last third of the run.
+    assert_ne!(
+        lost_in(24, |round| round > 16 && round % 2 == 0).class,
+        Class::Leak
+    );
+}
+
+#[test]
+fn a_leak_per_round_is_told_from_a_block_that_is_there_in_every_other_one() {
+    let mut program = Program::new(1, 12);
+    program
+        .keeps(RustHeap, "synthesis", |_| (64, 1))
+        .rolls(RustHeap, "synthesis", |round| {
+            if round % 2 == 0 { (100, 1) } else { (0, 0) }
+        });
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.findings[0].driver, Driver::PerRound);
+    assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(64, 1)));
+}
+
+#[test]
+fn blocks_lost_beside_one_that_shrinks_are_told_by_what_is_left() {
+    let mut program = Program::new(1, 12);
+    program
+        .keeps(RustHeap, "synthesis", |round| {
+            (64 + i64::from(round * 5 % 13), 1)
+        })
+        .rolls(RustHeap, "synthesis", |round| {
+            (100_000 - 500 * i64::from(round), 1)
+        });
+    let left = (2..=12).map(|round| 64 + round * 5 % 13).sum::<i64>() + 100_000 - 500 * 12;
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak, "{}", verdict.sentence);
+    assert_eq!(verdict.findings[0].total, Amount::new(left, 12));
+}
+
+#[test]
+fn a_block_in_every_fourth_round_is_judged_by_whole_patterns() {
+    // 64 bytes with the block's own cost: at the floor of 16 per round.
+    let lost = |bytes| {
+        let mut program = Program::new(1, 20);
+        program.keeps(RustHeap, "finish", |round| {
+            if round % 4 == 1 { (bytes, 1) } else { (0, 0) }
+        });
+        class(&program)
+    };
+    assert_eq!(lost(48), Class::Leak);
+    assert_eq!(lost(47), Class::Clean);
 }
 
 #[test]
@@ -176,6 +269,7 @@ fn a_rolling_block_that_comes_back_larger_is_a_leak() {
     let verdict = verdict(&program.books());
     assert_eq!(verdict.class, Class::Leak);
     assert_eq!(verdict.findings[0].per_driver, Some(Amount::new(320, 0)));
+    assert_eq!(verdict.findings[0].born_in, [2, 3, 4, 5, 6, 7, 8]);
 }
 
 #[test]
@@ -497,6 +591,46 @@ fn blocks_that_move_from_one_phase_to_another_are_no_leak() {
 }
 
 #[test]
+fn what_one_layer_gives_up_makes_up_for_no_other() {
+    let moves = |from, to| {
+        let mut program = Program::new(1, 10);
+        for n in 1..=12 {
+            program.block(from, "a", 1, n + 1, 500, 1);
+            program.block(to, "b", n + 1, FOR_EVER, 500, 1);
+        }
+        verdict(&program.books())
+    };
+    let pinned = moves(Layer::Pinned, Layer::Pinned);
+    assert!(pinned.class.passes(), "{}", pinned.sentence);
+    // Both are malloc's: one gives up what the other takes.
+    let heaps = moves(RustHeap, NativeHeap);
+    assert!(heaps.class.passes(), "{}", heaps.sentence);
+    assert_eq!(moves(RustHeap, Layer::Pinned).class, Class::Leak);
+    assert_eq!(moves(Layer::Pinned, RustHeap).class, Class::Leak);
+}
+
+#[test]
+fn what_one_site_gives_up_makes_up_for_no_other_phase() {
+    let mut program = Program::new(1, 10);
+    program.keeps(RustHeap, "b", |_| (500, 1));
+    program.block(RustHeap, "a", 1, FOR_EVER, 6000, 12);
+    let mut books = program.books();
+    let site = |site: &str, blocks: fn(i64) -> i64| SiteSeries {
+        layer: RustHeap,
+        phase: "a".to_owned(),
+        site: site.to_owned(),
+        live: (1..=10)
+            .map(|round| Amount::new(500 * blocks(round), blocks(round)))
+            .collect(),
+    };
+    books.sites = vec![
+        site("falls", |round| 12 - round),
+        site("rises", |round| round),
+    ];
+    assert_eq!(verdict(&books).class, Class::Leak);
+}
+
+#[test]
 fn a_leak_that_no_single_phase_carries_is_found_in_the_layer() {
     let mut program = Program::new(1, 9);
     let phases = ["a", "b", "c", "a", "c", "b", "b", "a", "c"];
@@ -533,6 +667,47 @@ fn a_site_is_named_where_sites_were_recorded() {
         verdict.findings[0].fingerprint,
         "rust-heap/finish/prover::finish"
     );
+}
+
+#[test]
+fn a_site_takes_the_place_of_its_phase_where_it_tells_nine_tenths_of_it() {
+    let layout = |blocks: i64| {
+        let mut program = Program::new(1, 8);
+        program.keeps(RustHeap, "finish", |_| (1000, 10));
+        let mut books = program.books();
+        books.sites.push(SiteSeries {
+            layer: RustHeap,
+            phase: "finish".to_owned(),
+            site: "a".to_owned(),
+            live: (1..=8)
+                .map(|round| Amount::new(100 * blocks * round, blocks * round))
+                .collect(),
+        });
+        let findings = verdict(&books).findings;
+        findings
+            .into_iter()
+            .map(|finding| finding.site)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(layout(9), [Some("a".to_owned())]);
+    assert_eq!(layout(8), [None, Some("a".to_owned())]);
+}
+
+#[test]
+fn the_rounds_of_a_handle_leak_are_those_in_which_there_were_more() {
+    let mut program = Program::new(1, 12);
+    program.gauges = (1..=12)
+        .map(|round| Gauges {
+            rss_anon: 2 << 20,
+            threads: 3,
+            fds: 5 + round / 2,
+            ..Gauges::default()
+        })
+        .collect();
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::HandleLeak);
+    assert_eq!(verdict.findings[0].driver, Driver::EveryKthRound(2));
+    assert_eq!(verdict.findings[0].born_in, [2, 4, 6, 8, 10, 12]);
 }
 
 #[test]
@@ -576,6 +751,76 @@ fn a_rolling_block_of_an_item_is_no_unmatched_release() {
     assert_eq!(releases.judged, 5);
     assert!(releases.unmatched.is_empty());
     assert_eq!(releases.rolling.len(), 1);
+}
+
+/// What one item allocated (1,000 bytes in 5 blocks) in each round and did not release.
+fn unreleased(rounds: u32, of: impl Fn(u32) -> (i64, i64)) -> Releases {
+    let mut program = Program::new(1, rounds);
+    for round in 1..=rounds {
+        let (bytes, blocks) = of(round);
+        let allocated = Amount::new(1000, 5);
+        program.item(
+            round,
+            3,
+            "finish",
+            allocated,
+            allocated - Amount::new(bytes, blocks),
+        );
+    }
+    releases(&program.books())
+}
+
+#[test]
+fn blocks_of_more_than_two_last_rounds_or_after_one_that_matched_roll_no_more() {
+    let since = |first: u32| {
+        unreleased(
+            7,
+            move |round| if round >= first { (80, 1) } else { (0, 0) },
+        )
+    };
+    for (first, rolling) in [(7, 1), (6, 2), (5, 0), (4, 0)] {
+        let releases = since(first);
+        assert_eq!(releases.rolling.len(), rolling, "since round {first}");
+        let unmatched = 8 - first as usize - rolling;
+        assert_eq!(releases.unmatched.len(), unmatched, "since round {first}");
+    }
+    // Of four rounds the first is warm-up, and only one measured round matched before.
+    let short = unreleased(4, |round| if round >= 3 { (80, 1) } else { (0, 0) });
+    assert_eq!((short.rolling.len(), short.unmatched.len()), (0, 2));
+}
+
+#[test]
+fn what_is_released_too_often_never_rolls_and_is_told_as_that() {
+    let last = |bytes, blocks| {
+        let releases = unreleased(6, |round| if round == 6 { (bytes, blocks) } else { (0, 0) });
+        assert!(releases.rolling.is_empty());
+        releases.unmatched[0].to_string()
+    };
+    let told = |end: &str| {
+        format!(
+            "round 6, item 3, phase finish in rust-heap: 1,000 bytes in 5 blocks allocated, {end}"
+        )
+    };
+    assert_eq!(
+        last(-80, -1),
+        told("1,080 bytes in 6 blocks released; 80 bytes in 1 block released too often")
+    );
+    assert_eq!(
+        last(0, -1),
+        told("1,000 bytes in 6 blocks released; 0 bytes in 1 block released too often")
+    );
+    assert_eq!(
+        last(-80, 0),
+        told("1,080 bytes in 5 blocks released; 80 bytes in 0 blocks released too often")
+    );
+    assert_eq!(
+        last(-80, 1),
+        told("1,080 bytes in 4 blocks released; the difference is -80 bytes in 1 block")
+    );
+    assert_eq!(
+        last(80, -1),
+        told("920 bytes in 6 blocks released; the difference is 80 bytes in -1 blocks")
+    );
 }
 
 #[test]

@@ -76,8 +76,103 @@ impl Threads {
                 let peak = self.peaks.get(base + 1 + step).unwrap_or(most);
                 born.blocks >= 0
                     && i128::from(born.bytes) == i128::from(size) * i128::from(born.blocks)
-                    && (born.blocks == 0 || records <= peak - at_first + 1)
+                    && records <= peak - at_first + 1
             })
             && records <= most - left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::Outcome;
+    use super::super::simulated::Program;
+    use super::*;
+    use crate::books::{Amount, Gauges, Probe};
+
+    fn row(layer: Layer, born: &[(i64, i64)]) -> Row<'static> {
+        let amount = |(bytes, blocks): &(i64, i64)| Amount::new(*bytes, *blocks);
+        Row {
+            layer,
+            phase: "unattributed",
+            site: None,
+            values: Vec::new().into(),
+            born: born.iter().map(amount).collect(),
+            born_before: Default::default(),
+            outcome: Outcome::Flat,
+        }
+    }
+
+    fn explains(born: &[(i64, i64)]) -> bool {
+        // After two rounds of warm-up three threads more than ever before, all gone.
+        let threads = Threads {
+            peaks: vec![2, 3, 4, 5, 6, 6],
+            left: Some(3),
+        };
+        threads.explain(&row(Layer::NativeHeap, born), 1, &Settings::default())
+    }
+
+    const ONE: (i64, i64) = (288, 1);
+    const NONE: (i64, i64) = (0, 0);
+
+    #[test]
+    fn records_are_as_many_as_there_were_threads_more_than_before() {
+        assert!(explains(&[ONE, ONE, ONE, NONE]));
+        assert!(explains(&[NONE, ONE, NONE, NONE]));
+        assert!(!explains(&[NONE, NONE, NONE, NONE]));
+        // One thread may be on its way out while the next comes.
+        assert!(explains(&[(576, 2), ONE, NONE, NONE]));
+        assert!(!explains(&[(864, 3), NONE, NONE, NONE]));
+        assert!(!explains(&[ONE, ONE, ONE, ONE]), "three threads are gone");
+        assert!(!explains(&[ONE, (-288, -1), ONE, NONE]));
+    }
+
+    #[test]
+    fn records_are_blocks_of_one_size_that_malloc_gave() {
+        let of = |bytes| explains(&[(bytes, 1), (bytes, 1), NONE, NONE]);
+        assert_eq!([255, 256, 1024, 1025].map(of), [false, true, true, false]);
+        assert!(!explains(&[(288, 1), (304, 1), NONE, NONE]));
+        let threads = Threads {
+            peaks: vec![2, 3, 4, 5, 6, 6],
+            left: Some(3),
+        };
+        let rust = row(Layer::RustHeap, &[ONE, ONE]);
+        assert!(!threads.explain(&rust, 1, &Settings::default()));
+        let unknown = Threads {
+            left: None,
+            ..threads
+        };
+        let native = row(Layer::NativeHeap, &[ONE, ONE]);
+        assert!(!unknown.explain(&native, 1, &Settings::default()));
+    }
+
+    #[test]
+    fn threads_of_a_round_are_those_before_it_and_all_that_came_in_it() {
+        let mut program = Program::new(1, 5);
+        program.threads_created = vec![3, 5, 9, 20, 21];
+        let gauges = |threads| Gauges {
+            threads,
+            ..Gauges::default()
+        };
+        program.gauges = [3, 4, 4, 9, 7].map(gauges).to_vec();
+        let mut books = program.books();
+        books.rounds[3].gauges = None;
+        // In the last round: four of the third, and twelve came since.
+        assert_eq!(Threads::seen(&books).peaks, [3, 5, 8, 8, 16]);
+        assert_eq!(Threads::seen(&books).left, None);
+        let probe = |kind, left| Probe {
+            kind,
+            seconds: 1.0,
+            live_before: Amount::ZERO,
+            live_after: Amount::ZERO,
+            before: None,
+            after: Some(gauges(left)),
+        };
+        books.probes = vec![
+            probe(ProbeKind::Trim, 1),
+            probe(ProbeKind::Idle, 4),
+            probe(ProbeKind::Drain, 3),
+            probe(ProbeKind::Replay, 2),
+        ];
+        assert_eq!(Threads::seen(&books).left, Some(3));
     }
 }

@@ -127,8 +127,50 @@ mod tests {
     }
 
     #[test]
+    fn one_is_said_without_a_plural() {
+        let rounds = [0, 1, 2, -1, 1234].map(|n| count(n, "round"));
+        let words = [
+            "0 rounds",
+            "1 round",
+            "2 rounds",
+            "-1 rounds",
+            "1,234 rounds",
+        ];
+        assert_eq!(rounds, words);
+        assert_eq!(many(3, "round"), "3 rounds");
+    }
+
+    #[test]
+    fn sizes_have_the_largest_unit_that_leaves_one_at_least() {
+        let of = |bytes: i64| size(bytes);
+        assert_eq!(of(-1023), "-1,023 bytes");
+        assert_eq!(of(1024), "1.0 KiB");
+        assert_eq!(of(1023 * 1024 + 1000), "1.0 MiB");
+        assert_eq!(of(1023 * 1024 + 900), "1023.9 KiB");
+        assert_eq!(of(5 << 40), "5.0 TiB");
+        assert_eq!(of(i64::MAX), "8192.0 PiB");
+        assert_eq!(size_u64(u64::MAX), "8192.0 PiB");
+        assert_eq!(size_u64(3 << 30), "3.0 GiB");
+    }
+
+    #[test]
+    fn many_runs_of_rounds_are_cut_short() {
+        assert_eq!(rounds(&[9, 2, 1, 2]), "1, 2 and 9");
+        assert_eq!(rounds(&[1, 2, 3]), "1 to 3");
+        let even: Vec<u32> = (1..=8).map(|n| 2 * n).collect();
+        assert_eq!(rounds(&even), "2, 4, 6, 8, 10, 12, 14 and 16");
+        let even: Vec<u32> = (1..=9).map(|n| 2 * n).collect();
+        assert_eq!(rounds(&even), "2, 4, 6, 8, 10, 12, 14 and 2 more");
+        assert_eq!(
+            rounds(&[u32::MAX - 1, u32::MAX]),
+            "4294967294 and 4294967295"
+        );
+    }
+
+    #[test]
     fn ordinals_have_their_endings() {
-        let words: Vec<String> = [1, 2, 3, 4, 11, 13, 21].map(ordinal).to_vec();
-        assert_eq!(words.join(" "), "1st 2nd 3rd 4th 11th 13th 21st");
+        let words: Vec<String> = [1, 2, 3, 4, 11, 13, 21, 112, 122].map(ordinal).to_vec();
+        let expected = "1st 2nd 3rd 4th 11th 13th 21st 112th 122nd";
+        assert_eq!(words.join(" "), expected);
     }
 }

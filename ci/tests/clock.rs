@@ -89,6 +89,9 @@ fn a_clock_that_is_set_to_and_fro_changes_no_verdict() {
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
         are_in_order(samples.iter().map(|sample| &sample["t"]));
+        // The first round goes on from the beginning.
+        assert_eq!(samples[0]["round"], 1);
+        are_in_order(samples.iter().map(|sample| &sample["round"]));
     }
 }
 

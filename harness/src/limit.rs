@@ -17,13 +17,14 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup of version 2 or 1 below this process's own, with a limit in bytes.
+    /// Makes a cgroup of version 1 below this process's own, or of version 2 below the
+    /// nearest one that gives its children a memory controller, with a limit in bytes.
     ///
     /// # Errors
     /// If this process may not, or the memory controller is not there.
     pub fn with_limit(limit_bytes: u64) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let (parent, kind) = own_memory_cgroup()?;
+        let (parent, kind) = parent_of_limited()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("tidegate-{}-{number}", std::process::id()));
         fs::create_dir(&folder)?;
@@ -97,27 +98,41 @@ impl Drop for Cgroup {
     }
 }
 
-/// The folder of the memory cgroup that this process is in.
-fn own_memory_cgroup() -> io::Result<(PathBuf, LimitKind)> {
+/// The folder of the cgroup below which a limited one can be made.
+fn parent_of_limited() -> io::Result<(PathBuf, LimitKind)> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     if let Some(path) = path_of(&groups, "memory") {
         let root = Path::new("/sys/fs/cgroup/memory");
         return Ok((below(root, path), LimitKind::CgroupV1));
     }
     let path = path_of(&groups, "").ok_or(io::ErrorKind::NotFound)?;
-    let folder = below(Path::new("/sys/fs/cgroup"), path);
-    let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
-    if enabled
-        .split_whitespace()
-        .any(|controller| controller == "memory")
-    {
-        Ok((folder, LimitKind::CgroupV2))
-    } else {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "the memory controller is not delegated",
-        ))
+    let root = Path::new("/sys/fs/cgroup");
+    let folder = with_memory_controller(root, below(root, path))?;
+    Ok((folder, LimitKind::CgroupV2))
+}
+
+/// The nearest cgroup of version 2, from `own` upwards to the `root` that is mounted, whose
+/// children have a memory controller and may be given this process's children.
+///
+/// It is hardly ever `own`: one that holds processes gives its children no controller.
+fn with_memory_controller(root: &Path, own: PathBuf) -> io::Result<PathBuf> {
+    let up_to_root = own
+        .ancestors()
+        .take_while(|folder| folder.starts_with(root));
+    for folder in up_to_root {
+        let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
+        if !enabled.split_whitespace().any(|name| name == "memory") {
+            continue;
+        }
+        // Whoever moves a process must be allowed to write there, where both cgroups meet.
+        let meeting = folder.join("cgroup.procs");
+        rustix::fs::access(&meeting, rustix::fs::Access::WRITE_OK)?;
+        return Ok(folder.to_owned());
     }
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the memory controller is not delegated",
+    ))
 }
 
 /// The path of a controller's cgroup in `/proc/self/cgroup` ("" for version 2).
@@ -169,6 +184,32 @@ mod tests {
         let v2 = "0::/user.slice\n";
         assert_eq!(path_of(v2, "memory"), None);
         assert_eq!(path_of(v2, ""), Some("/user.slice"));
+    }
+
+    #[test]
+    fn the_nearest_cgroup_of_version_2_that_gives_its_children_memory_is_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let own = root.join("slice/service");
+        fs::create_dir_all(&own).unwrap();
+        let gives = |folder: &str, controllers: &str| {
+            let folder = root.join(folder);
+            fs::write(folder.join("cgroup.subtree_control"), controllers).unwrap();
+            fs::write(folder.join("cgroup.procs"), "").unwrap();
+        };
+        let taken = || with_memory_controller(root, own.clone());
+        assert_eq!(taken().unwrap_err().kind(), io::ErrorKind::NotFound);
+        gives("slice/service", "");
+        gives("slice", "cpu memory pids\n");
+        gives("", "cpu memory pids\n");
+        assert_eq!(taken().unwrap(), root.join("slice"));
+        gives("slice", "cpu pids memory_of_another_kind\n");
+        assert_eq!(taken().unwrap(), root);
+        gives("", "\n");
+        assert_eq!(taken().unwrap_err().kind(), io::ErrorKind::Unsupported);
+        gives("", "memory\n");
+        fs::remove_file(root.join("cgroup.procs")).unwrap();
+        assert_eq!(taken().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -531,7 +531,6 @@ impl Watch<'_> {
         Ended { round, late }: Ended,
         ended: &Receiver<Ended>,
     ) -> Result<Option<Ended>, Error> {
-        self.sampler.round_is(round + 1);
         let begun = Instant::now();
         let quiet = Duration::from_millis(self.program.plan.quiet_ms);
         let at_most = Duration::from_millis(self.program.plan.settle_ms);

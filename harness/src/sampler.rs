@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -159,7 +159,6 @@ pub(crate) struct Sampler {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    round: AtomicU32,
     latest: Mutex<Option<Gauges>>,
 }
 
@@ -174,10 +173,6 @@ impl Sampler {
             shared,
             thread: Some(thread),
         })
-    }
-
-    pub fn round_is(&self, round: u32) {
-        self.shared.round.store(round, Ordering::Relaxed);
     }
 
     /// The gauges of the last sample.
@@ -237,7 +232,7 @@ fn sample(mut job: Job, shared: &Shared) -> Found {
         let sample = Sample {
             n: found.taken,
             t: now.duration_since(job.start).as_secs_f64(),
-            round: shared.round.load(Ordering::Relaxed),
+            round: job.ledger.round(),
             live: job.ledger.live(),
             card_live: on_the_card(&cells),
             gauges,

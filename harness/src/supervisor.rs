@@ -182,7 +182,6 @@ impl Session<'_> {
         let mut round = 0;
         loop {
             round += 1;
-            self.sampler.round_is(round);
             match self.ask(Order::Begin(round))? {
                 Heard::Report(Report::RoundEnded { failed }) => self.round_ended(round, failed),
                 other => return self.broken_off(other),

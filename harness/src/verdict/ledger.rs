@@ -1474,14 +1474,26 @@ mod tests {
 
     #[test]
     fn survivors_bear_growth_out_by_half_of_it_where_blocks_fall_less_than_they_rise() {
-        let allow = |values: &[i64], total: i64| {
+        let allow = |values: &[i64]| {
             let judged = Judged::blocks(values, &[1, 1, 1, 1, 9, 9, 9]);
-            judged.steps().survivors_allow(of(total))
+            judged.steps().survivors_allow()
         };
-        assert!(allow(&[5, 0, 5], 8));
-        assert!(!allow(&[5, 0, 5], 9));
-        assert!(allow(&[0, 5, 5], 9), "the number never falls");
-        assert!(allow(&[9, 0, 5], 9), "it falls as much as it rises");
+        assert!(
+            allow(&[5, 0, 13, 13, 13]),
+            "8 rose, and half of that is left"
+        );
+        assert!(!allow(&[5, 0, 14, 14, 14]));
+        assert!(allow(&[5, 5, 14, 14, 14]), "the number never falls");
+        assert!(
+            allow(&[5, 14, 5, 14, 14, 14]),
+            "it falls as much as it rises"
+        );
+        assert!(!allow(&[5, 14, 6, 14, 14, 14]));
+        assert!(
+            allow(&[5, 0, 13, 14, 99]),
+            "the lowest of the last three counts"
+        );
+        assert!(!allow(&[5, 0, 1, 14, 14, 99]));
     }
 
     #[test]

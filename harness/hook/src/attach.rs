@@ -159,6 +159,23 @@ fn attach() -> bool {
     true
 }
 
+/// The function that begins the GPU's books, of the copy of this crate that keeps this
+/// process's in the place of this one.
+#[cfg(feature = "gpu")]
+pub(crate) fn begin_gpu_of_keeper() -> Option<fn()> {
+    let (header, capacity) = find_ledger()?;
+    let begin = processes::begin_gpu(header, Identity::current());
+    // SAFETY: mapped just now, and nothing else refers to it.
+    unsafe { libc::syscall(libc::SYS_munmap, &raw const *header, capacity.bytes()) };
+    let begin = begin.filter(|begin| {
+        let mut found = std::mem::MaybeUninit::uninit();
+        // SAFETY: dladdr takes any address, and only writes to `found`.
+        unsafe { libc::dladdr(begin.cast(), found.as_mut_ptr()) != 0 }
+    })?;
+    // SAFETY: this very process said so of itself, and it lies in what is loaded.
+    Some(unsafe { std::mem::transmute::<*const (), fn()>(begin) })
+}
+
 /// In the child of a fork: what its thread had belongs to the parent.
 fn attach_child(header: &'static Header) -> bool {
     ANCESTRY.add(ledger::process());

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 /// "TIDEGATE", the first eight bytes of the memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Version of this layout; both sides must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Entries of a shard; a power of two. Contexts get consecutive indices, so the
 /// last 512 of them never collide in a directly mapped table of this size.
@@ -146,6 +146,9 @@ pub struct Process {
     pub contexts: AtomicU32,
     /// Why the hook refused to run in that process (a [`crate::Refused`]), or 0.
     pub refused: AtomicU32,
+    /// Address in that process of the function that begins the GPU's books, or 0 if the copy
+    /// of the hook that keeps its books cannot keep those.
+    pub begin_gpu: AtomicU64,
     /// Bytes of mappings that malloc made for single blocks that are alive.
     pub block_mappings: AtomicI64,
     /// Bytes that allocators under the ledger's have mapped.

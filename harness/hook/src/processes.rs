@@ -178,6 +178,11 @@ pub(crate) fn claim(view: View<'_>, me: Identity, arrival: Arrival<'_>) -> Claim
         if taken {
             continue;
         }
+        #[cfg(feature = "gpu")]
+        let begin_gpu = (crate::gpu::attach as fn() as *const ()).expose_provenance() as u64;
+        #[cfg(not(feature = "gpu"))]
+        let begin_gpu = 0;
+        process.begin_gpu.store(begin_gpu, Ordering::Relaxed);
         process.block_mappings.store(0, Ordering::Relaxed);
         process.allocator_mappings.store(0, Ordering::Relaxed);
         let born = header.processes_born.fetch_add(1, Ordering::AcqRel) + 1;
@@ -201,6 +206,15 @@ fn used(header: &Header) -> impl Iterator<Item = u32> {
         .processes_used
         .load(Ordering::Acquire)
         .min(PROCESSES as u32)
+}
+
+/// Where the process `me` has the function that begins the GPU's books, if it has one.
+#[cfg(feature = "gpu")]
+pub(crate) fn begin_gpu(header: &Header, me: Identity) -> Option<*const ()> {
+    let mut mine = used(header).map(|slot| &header.processes[slot as usize]);
+    let mine = mine.find(|process| Identity::of(process) == me)?;
+    let begin = usize::try_from(mine.begin_gpu.load(Ordering::Acquire)).ok()?;
+    (begin != 0).then(|| std::ptr::with_exposed_provenance(begin))
 }
 
 /// Closes the books of the processes that have `ended`, and returns how many

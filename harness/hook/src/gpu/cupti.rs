@@ -71,9 +71,16 @@ pub fn attach() {
 
 /// What the driver calls in the library that `CUDA_INJECTION64_PATH` names, when a
 /// program initialises CUDA.
+///
+/// The program may have been built with this crate: then its copy keeps the books, and
+/// not the one in the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> i32 {
-    attach();
+    if ledger::is_on() {
+        attach();
+    } else if let Some(attach) = crate::attach::begin_gpu_of_keeper() {
+        attach();
+    }
     1
 }
 

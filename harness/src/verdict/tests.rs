@@ -172,6 +172,20 @@ fn of_any_size(program: &mut Program) {
 }
 
 #[test]
+fn a_leak_that_begins_late_is_of_the_rounds_since_then() {
+    let mut program = Program::new(1, 16);
+    program.keeps(RustHeap, "synthesis", |round| {
+        if round > 5 { (24, 1) } else { (0, 0) }
+    });
+    of_any_size(&mut program);
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    let since: Vec<u32> = (6..16).collect();
+    assert_eq!(verdict.findings[0].born_in, since);
+    assert_eq!(verdict.findings[0].total, Amount::new(240, 10));
+}
+
+#[test]
 fn a_leak_per_error_is_exact_below_blocks_of_random_size() {
     let errors = [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0];
     let mut program = Program::new(1, 12);

@@ -682,6 +682,10 @@ fn a_site_is_named_where_sites_were_recorded() {
         verdict.findings[0].fingerprint,
         "rust-heap/finish/prover::finish"
     );
+    assert_eq!(
+        verdict.findings[0].identity(),
+        verdict.findings[0].fingerprint
+    );
 }
 
 #[test]

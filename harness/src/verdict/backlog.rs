@@ -137,7 +137,7 @@ fn regression(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
         xy += (x - mx) * (y - my);
     }
     let correlation = xy / (xx * yy).sqrt();
-    (xx > 0.0 && correlation.is_finite()).then_some((xy / xx, correlation))
+    correlation.is_finite().then_some((xy / xx, correlation))
 }
 
 #[cfg(test)]

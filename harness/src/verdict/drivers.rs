@@ -105,9 +105,7 @@ pub(super) fn also_explains(pattern: &Repeating, events: &[i64]) -> bool {
     };
     pattern.period == 1
         && span.first().is_some_and(|first| {
-            *first > 0
-                && span.iter().all(|e| e == first)
-                && divided(pattern.per_period, *first).is_some()
+            span.iter().all(|e| e == first) && divided(pattern.per_period, *first).is_some()
         })
 }
 
@@ -256,6 +254,17 @@ mod tests {
         let twice = |four: [i64; 4]| std::array::from_fn(|at| four[at % 4]);
         assert_eq!(per_second(twice(off(11)), seconds, 8), Some(20.0));
         assert_eq!(per_second(twice(off(12)), seconds, 8), None);
+        // The same where short rounds have too many ticks and long ones too few.
+        let uneven = |by: i64| std::array::from_fn(|at| [600 + 5 * by, 1000 - 3 * by][at % 2]);
+        assert_eq!(per_second(uneven(16), seconds, 8), Some(200.0));
+        assert_eq!(per_second(uneven(17), seconds, 8), None);
+        let half = [4.0, 6.0, 4.0, 6.0, 4.0, 6.0, 4.0, 6.0];
+        assert_eq!(per_second([8, 12, 8, 12, 8, 12, 8, 12], half, 8), Some(2.0));
+        let twice_as_long = seconds.map(|length| 2.0 * length);
+        assert_eq!(per_second(ticks, twice_as_long, 8), Some(1.0));
+        // It goes down in all rounds but one.
+        let once = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 8.0];
+        assert_eq!(per_second([-1, -1, -1, -1, -1, -1, -1, 7], once, 8), None);
         let falls = ticks.map(|n| -n);
         assert_eq!(per_second(falls, seconds, 8), None);
         assert_eq!(per_second(ticks, [0.0; 8], 8), None);

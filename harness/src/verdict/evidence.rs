@@ -359,7 +359,7 @@ impl<'a> Evidence<'a> {
                         ),
                     )
                 }
-                Outcome::Below(total) if !total.is_zero() => (
+                Outcome::Below(total) => (
                     None,
                     *total,
                     format!(
@@ -942,20 +942,20 @@ impl<'a> Evidence<'a> {
 
     fn judged(&self) -> Judged {
         let books = self.books;
-        let exist = books.series.len() + books.sites.len() + GAUGES;
+        let booked = books.series.len() + books.sites.len();
         let gauges = if self.resident.read > 0 && self.resident.read * 2 >= self.resident.rounds {
             GAUGES
         } else {
             0
         };
         let judged = if self.books.health.attached {
-            exist - GAUGES - self.ledger.broken.min(exist - GAUGES) + gauges
+            booked - self.ledger.broken + gauges
         } else {
             gauges
         };
         Judged {
             series_judged: judged as u64,
-            series_exist: exist as u64,
+            series_exist: (booked + GAUGES) as u64,
             rounds_judged: self.ledger.steps as u64,
             rounds_ended: books.rounds.len() as u64,
         }
@@ -1235,7 +1235,9 @@ mod tests {
     use super::super::judge;
     use super::super::simulated::{FOR_EVER, Program, trim};
     use super::*;
-    use crate::books::{Aside, MapKind, MapSeries, QueueDesign, QueueSample, Refusal, Settle};
+    use crate::books::{
+        Aside, MapKind, MapSeries, QueueDesign, QueueSample, Refusal, Series, Settle, SiteSeries,
+    };
 
     const HEAP: Layer = Layer::RustHeap;
     const MIB: i64 = 1 << 20;
@@ -1580,7 +1582,7 @@ mod tests {
     fn gauges_alone_need_25_readings_and_prove_only_what_grows() {
         let of = |readings: u64, threads: u64, step: u64| {
             let mut program = Program::new(1, readings as u32);
-            program.seconds = (0..readings).map(|at| 30.0 * at as f64).collect();
+            program.seconds = (0..readings).map(|at| 90.0 + 30.0 * at as f64).collect();
             program.gauges = (0..readings)
                 .map(|at| Gauges {
                     rss_anon: (60 << 20) + at * step,
@@ -1686,6 +1688,7 @@ mod tests {
         };
         let fills = class(1001);
         assert_eq!(fills.class, Class::Inconclusive);
+        assert_eq!(sentences(&fills), Vec::<&str>::new());
         assert_eq!(
             fills.missing,
             [
@@ -1704,6 +1707,13 @@ mod tests {
             .block(HEAP, "ntt", 5, FOR_EVER, 20 * MIB, 1)
             .block(HEAP, "finish", 6, FOR_EVER, MIB, 1);
         let mut books = program.books();
+        // The same again, by site.
+        books.sites = vec![SiteSeries {
+            layer: HEAP,
+            phase: "ntt".to_owned(),
+            site: "a".to_owned(),
+            live: books.series[1].live.clone(),
+        }];
         let found = verdict(&books);
         assert_eq!(found.class, Class::Cache);
         assert_eq!(
@@ -1763,6 +1773,18 @@ mod tests {
         assert_eq!(verdict(&books).class, Class::Clean);
         books.probes = vec![probe(ProbeKind::Replay, 64 << 10, 0)];
         assert_eq!(verdict(&books).class, Class::Clean);
+        books.probes = vec![probe(ProbeKind::Idle, 40 << 10, 30 << 10)];
+        assert_eq!(verdict(&books).class, Class::Clean);
+        books.final_settle = Some(Settle {
+            settled: true,
+            seconds: 0.5,
+            before: Amount::new(40 << 10, 1),
+            after: Amount::new(30 << 10, 1),
+        });
+        let verdict = verdict(&books);
+        assert_eq!(verdict.class, Class::Clean);
+        assert_eq!(verdict.tried[1].what, "waiting 0.5 s after the last round");
+        assert_eq!(verdict.tried[1].showed, "live memory fell by 10,240 bytes");
     }
 
     #[test]
@@ -1809,12 +1831,48 @@ mod tests {
         // Over eight steps: 20 blocks, and 2,000 bytes.
         let found = power(&program, &settings);
         assert_eq!((found.blocks_per_round, found.bytes_per_round), (3, 250));
+        let power_of = |books: &Books| judge(books, &Settings::default()).power;
+        assert!(power_of(&Program::new(1, 5).books()).is_some());
+        assert!(power_of(&Program::new(1, 4).books()).is_none());
+        let mut unread = Program::new(1, 9).books();
+        unread
+            .rounds
+            .iter_mut()
+            .for_each(|round| round.gauges = None);
+        let found = power_of(&unread).expect("the ledger is there");
+        assert_eq!(found.gauge_bytes_per_round, None);
         let coarse = Settings {
             floor_bytes_per_round: 100,
             ..settings
         };
         let found = power(&Program::new(1, 9), &coarse);
         assert_eq!((found.blocks_per_round, found.bytes_per_round), (7, 100));
+    }
+
+    #[test]
+    fn books_that_lost_an_operation_give_no_findings() {
+        let mut books = leak(96).books();
+        assert_eq!(verdict(&books).findings.len(), 1);
+        books.health.lost = 1;
+        assert!(verdict(&books).findings.is_empty());
+    }
+
+    #[test]
+    fn blocks_lost_while_another_shrinks_are_a_leak_though_bytes_fall() {
+        let lost = [3, 5, 4, 7, 2, 6, 3, 5, 8, 4, 6, 5, 7, 3, 4, 6, 2, 5, 3, 4];
+        let mut live = vec![Amount::new(100_000, 100)];
+        for blocks in lost {
+            live.push(live[live.len() - 1] + Amount::new(-40, blocks));
+        }
+        let mut books = Program::new(1, 21).books();
+        books.series = vec![Series {
+            layer: HEAP,
+            phase: "ntt".to_owned(),
+            live,
+        }];
+        let found = verdict(&books);
+        assert_eq!(found.class, Class::Leak, "{}", found.sentence);
+        assert!(found.findings[0].total.bytes < 0);
     }
 
     #[test]
@@ -1940,6 +1998,7 @@ mod tests {
                  mappings) was heard"
             )]
         );
+        assert!(verdict(&books).findings.is_empty());
         for name in ["b", "a"] {
             books.maps.push(MapSeries {
                 name: name.to_owned(),

@@ -360,6 +360,7 @@ mod tests {
     fn one_step_explains_two_levels_and_no_line() {
         let step = [1.0, 0.0, 1.0, 0.0, 9.0, 8.0, 9.0, 8.0];
         assert!(one_step_explains(&step));
+        assert!(one_step_explains(&[3.0, 0.0, 3.0, 0.0, 9.0, 6.0, 9.0, 6.0]));
         assert!(!one_step_explains(&[2.0, 2.0, 2.0, 3.0, 4.0, 6.0, 6.0]));
         let line: Vec<f64> = (0..8).map(|n| f64::from(n) + f64::from(n % 2)).collect();
         assert!(!one_step_explains(&line));

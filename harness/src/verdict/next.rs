@@ -293,7 +293,16 @@ mod tests {
         let because = "to tell a leak in rust-heap from a cache that fills evenly";
         assert_eq!(next(&leak(8)), more(7, because));
         assert_eq!(next(&leak(20)), more(5, because));
+        assert_eq!(next(&leak(5)), more(4, because));
         assert_eq!(next(&leak(25)), Step::Probe(ProbeKind::Idle));
+        // Then what else grows is asked for.
+        let mut program = Program::new(1, 25);
+        program
+            .keeps(HEAP, "ntt", |_| (96, 1))
+            .block(HEAP, "finish", 3, FOR_EVER, 500, 1)
+            .block(HEAP, "finish", 24, FOR_EVER, 700, 1);
+        let late = "rust-heap memory of phase finish grew in one of the last rounds";
+        assert_eq!(next(&program.books()), more(4, late));
     }
 
     #[test]

@@ -172,6 +172,20 @@ fn of_any_size(program: &mut Program) {
 }
 
 #[test]
+fn a_leak_that_begins_late_is_of_the_rounds_since_then() {
+    let mut program = Program::new(1, 16);
+    program.keeps(RustHeap, "synthesis", |round| {
+        if round > 5 { (24, 1) } else { (0, 0) }
+    });
+    of_any_size(&mut program);
+    let verdict = verdict(&program.books());
+    assert_eq!(verdict.class, Class::Leak);
+    let since: Vec<u32> = (6..16).collect();
+    assert_eq!(verdict.findings[0].born_in, since);
+    assert_eq!(verdict.findings[0].total, Amount::new(240, 10));
+}
+
+#[test]
 fn a_leak_per_error_is_exact_below_blocks_of_random_size() {
     let errors = [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0];
     let mut program = Program::new(1, 12);
@@ -201,6 +215,27 @@ fn three_additions_below_blocks_of_random_size_are_a_leak_and_two_are_not() {
     assert_eq!(three.findings[0].driver, Driver::EveryKthRound(4));
     assert_eq!(three.findings[0].per_driver, Some(Amount::new(4096, 1)));
     assert_ne!(lost_in(11, |round| round % 4 == 0).class, Class::Leak);
+    // Two blocks each time, the last time in the round before the last.
+    let mut program = Program::new(1, 13);
+    program.keeps(RustHeap, "synthesis", |round| {
+        if round % 4 == 0 { (4096, 2) } else { (0, 0) }
+    });
+    of_any_size(&mut program);
+    assert_eq!(class(&program), Class::Leak);
+    // After first uses, in three quarters of the rounds.
+    let mut program = Program::new(1, 14);
+    program
+        .block(RustHeap, "synthesis", 2, FOR_EVER, 1000, 5)
+        .block(RustHeap, "synthesis", 4, FOR_EVER, 900, 3)
+        .keeps(RustHeap, "synthesis", |round| {
+            if matches!(round, 6 | 9 | 12) {
+                (4096, 1)
+            } else {
+                (0, 0)
+            }
+        });
+    of_any_size(&mut program);
+    assert_eq!(class(&program), Class::Leak);
     // Three equal steps after a pause.
     assert_ne!(lost_in(7, |round| round > 3).class, Class::Leak);
     // Every round until the last two.
@@ -575,6 +610,7 @@ fn a_container_that_doubles_is_a_leak_after_four_doublings() {
     };
     assert_eq!(verdict(&push(60)).class, Class::Leak);
     assert_eq!(verdict(&push(12)).class, Class::Cache);
+    assert_eq!(verdict(&push(30)).findings[0].since_round, Some(2));
 }
 
 #[test]
@@ -627,7 +663,9 @@ fn what_one_site_gives_up_makes_up_for_no_other_phase() {
         site("falls", |round| 12 - round),
         site("rises", |round| round),
     ];
-    assert_eq!(verdict(&books).class, Class::Leak);
+    let verdict = verdict(&books);
+    assert_eq!(verdict.class, Class::Leak);
+    assert!(verdict.findings.iter().any(|finding| finding.phase == "b"));
 }
 
 #[test]
@@ -666,6 +704,10 @@ fn a_site_is_named_where_sites_were_recorded() {
     assert_eq!(
         verdict.findings[0].fingerprint,
         "rust-heap/finish/prover::finish"
+    );
+    assert_eq!(
+        verdict.findings[0].identity(),
+        verdict.findings[0].fingerprint
     );
 }
 

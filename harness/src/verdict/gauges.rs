@@ -267,12 +267,8 @@ mod tests {
         assert!((slope.per_round - 1.0).abs() < 1e-9);
     }
 
-    #[test]
-    fn the_bounds_are_those_of_kendalls_variance() {
-        // Neighbours that differ by turns: nothing to widen the bounds for.
-        let values: Vec<f64> = (0..10_i32)
-            .map(|n| f64::from(n) + 0.1 * f64::from(n * n % 7) + f64::from(n % 2))
-            .collect();
+    /// The slope of each pair of points, the lowest first.
+    fn slopes_in_order(values: &[f64]) -> Vec<f64> {
         let mut slopes = Vec::new();
         for (at, a) in values.iter().enumerate() {
             for (later, b) in values.iter().enumerate().skip(at + 1) {
@@ -280,6 +276,16 @@ mod tests {
             }
         }
         slopes.sort_unstable_by(f64::total_cmp);
+        slopes
+    }
+
+    #[test]
+    fn the_bounds_are_those_of_kendalls_variance() {
+        // Neighbours that differ by turns: nothing to widen the bounds for.
+        let values: Vec<f64> = (0..10_i32)
+            .map(|n| f64::from(n) + 0.1 * f64::from(n * n % 7) + f64::from(n % 2))
+            .collect();
+        let slopes = slopes_in_order(&values);
         // 45 pairs; the variance is 10 * 9 * 25 / 18 = 125, and 1.96 deviations are 21.9:
         // the bounds are the slopes of rank (45 - 21.9) / 2 and (45 + 21.9) / 2.
         let slope = theil_sen(&values).expect("ten points");
@@ -331,13 +337,7 @@ mod tests {
         let values: Vec<f64> = (0..12_i32)
             .map(|n| f64::from(n) + f64::from(n / 3 % 2 * 3) + 0.1 * f64::from(n * n % 7))
             .collect();
-        let mut slopes = Vec::new();
-        for (at, a) in values.iter().enumerate() {
-            for (later, b) in values.iter().enumerate().skip(at + 1) {
-                slopes.push((b - a) / (later - at) as f64);
-            }
-        }
-        slopes.sort_unstable_by(f64::total_cmp);
+        let slopes = slopes_in_order(&values);
         // 66 pairs; the variance is 12 * 11 * 29 / 18 * (1.394 / 0.606), and 1.96 deviations
         // are 43.4: the bounds are the slopes of rank (66 - 43.4) / 2 and (66 + 43.4) / 2.
         let slope = theil_sen(&values).expect("twelve points");

@@ -24,15 +24,19 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 "#;
 
-/// Twenty rounds, each of which keeps so many bytes.
+/// Twenty rounds, each of which keeps so many bytes; the first ends once a sample was taken.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 int main(int count, char **arguments) {
     static void *volatile kept;
     size_t bytes = (size_t)atoi(arguments[1]);
-    for (int round = 1; round <= 20 && count == 2; ++round) {
+    struct stat samples = {0};
+    while (stat(arguments[2], &samples) || !samples.st_size)
+        nanosleep(&(struct timespec){0, 1000000}, 0);
+    for (int round = 1; round <= 20 && count == 3; ++round) {
         free(malloc(100000));
         if (bytes) kept = malloc(bytes);
         printf("round %d done\n", round);
@@ -57,6 +61,7 @@ fn a_clock_that_is_set_to_and_fro_changes_no_verdict() {
     let now = std::time::SystemTime::now();
     let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     for (bytes, code, class) in [("0", 0, "clean"), ("4000", 3, "leak")] {
+        let samples = folder.join(bytes).join("samples.jsonl");
         let done = Command::new(env!("CARGO_BIN_EXE_cargo-tidegate"))
             .args(["run", "--round-on", "^round", "--warmup", "3"])
             .args([
@@ -68,6 +73,7 @@ fn a_clock_that_is_set_to_and_fro_changes_no_verdict() {
                 bytes,
             ])
             .args(["--", "./keeps", bytes])
+            .arg(&samples)
             .env("LD_PRELOAD", folder.join("clock.so"))
             .current_dir(folder)
             .output()
@@ -83,7 +89,7 @@ fn a_clock_that_is_set_to_and_fro_changes_no_verdict() {
         let rounds = run["books"]["rounds"].as_array().unwrap();
         assert_eq!(rounds.len(), 20);
         are_in_order(rounds.iter().map(|round| &round["at_seconds"]));
-        let samples = fs::read_to_string(folder.join(bytes).join("samples.jsonl")).unwrap();
+        let samples = fs::read_to_string(samples).unwrap();
         let samples: Vec<serde_json::Value> = samples
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())

@@ -385,6 +385,31 @@ fn a_program_that_puts_itself_into_the_background_is_followed() {
 }
 
 #[test]
+fn a_program_in_the_background_that_executes_others_is_never_taken_for_gone() {
+    // Between two of them nobody has the ledger mapped.
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = "if [ $1 -lt 100 ]; then exec sh daemon.sh $(($1 + 1)); fi; \
+                  for i in $(seq 6); do echo round $i done >> daemon.log; sleep 0.05; done";
+    std::fs::write(folder.path().join("daemon.sh"), daemon).unwrap();
+    let start = "setsid sh daemon.sh 0 > /dev/null 2>&1 < /dev/null & exit 0";
+    let options = [
+        "--round-on",
+        "^round",
+        "--log",
+        "daemon.log",
+        "--explain",
+        "never",
+    ];
+    let (code, words, run) = run_as(
+        folder.path(),
+        &[&options[..], &["--", "sh", "-c", start]].concat(),
+    );
+    assert_eq!(rounds_of(&run), 6, "{words}");
+    assert_eq!(run["books"]["ending"]["how"], "completed", "{words}");
+    assert_ne!(code, 6, "{words}");
+}
+
+#[test]
 fn how_a_program_in_the_background_dies_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let daemon =

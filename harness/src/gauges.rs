@@ -176,7 +176,8 @@ pub(crate) fn gauges_now(root: i32, ledger: &Ledger) -> Option<Gauges> {
 }
 
 /// The processes that go on in the background: those that write to the ledger, and those
-/// that hold it and have become this process's children when their parents ended.
+/// that hold it, or will in a moment, and have become this process's children when their
+/// parents ended.
 pub(crate) fn in_background(ledger: &Ledger) -> Vec<u32> {
     let mut found = ledger.running();
     let tasks = Process::myself().and_then(|myself| myself.tasks());

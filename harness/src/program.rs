@@ -417,8 +417,11 @@ impl Watch<'_> {
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if self.is_gone()? && ended.try_recv().is_err() {
-                return Ok(Outcome::Gone);
+            if self.is_gone()? {
+                match ended.try_recv() {
+                    Ok(round) => next = Some(round),
+                    Err(_) => return Ok(Outcome::Gone),
+                }
             }
             let cpu_ms = self.sampler.latest().map_or(0, |gauges| gauges.cpu_ms);
             let idle = progress.idle_for(self.ledger, cpu_ms);
@@ -517,6 +520,16 @@ impl Watch<'_> {
         Ok(running.is_empty())
     }
 
+    /// Whether every process that goes on is on its way out.
+    fn is_ending(&self) -> bool {
+        match self.in_background {
+            None => is_ending(self.child.pid()),
+            Some(_) => in_background(self.ledger)
+                .into_iter()
+                .all(|pid| is_ending(pid as i32)),
+        }
+    }
+
     /// Enters a round as the books stood at its end. Returns the next round if that ended
     /// meanwhile.
     ///
@@ -551,9 +564,11 @@ impl Watch<'_> {
                 snapshot = now;
             }
         }
+        // First, for a child that has ended is in the way of those in its place until it is
+        // waited for.
+        let is_gone = self.is_gone()?;
         let gauges = gauges_now(self.child.pid(), self.ledger);
-        if next.is_none() && (self.is_gone()? || (gauges.is_none() && is_ending(self.child.pid())))
-        {
+        if next.is_none() && (is_gone || (gauges.is_none() && self.is_ending())) {
             return Ok(ended.try_recv().ok());
         }
         let settle = Settle {

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -430,9 +431,16 @@ impl Ledger {
             .collect()
     }
 
-    /// Whether this process has this ledger mapped.
+    /// Whether this process has this ledger mapped, or inherited its descriptor: one that has
+    /// just executed a program maps it in a moment.
     pub fn is_held_by(&self, pid: u32) -> bool {
-        maps_memfd(pid, self.inode())
+        let at = |process: &str| {
+            let path = format!("/proc/{process}/fd/{}", self.file.as_raw_fd());
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.dev(), file.ino()))
+        };
+        let inherited = at(&pid.to_string());
+        maps_memfd(pid, self.inode()) || (inherited.is_some() && inherited == at("self"))
     }
 
     /// The memfd's number in its file system; 0, which none has, if that is not to be had.

@@ -2036,7 +2036,17 @@ fn a_block_lost_per_round_is_a_leak_where_a_batch_is_there_or_not_at_its_end() {
     // As measured: a thread makes ten blocks ahead, before a round's end or after it, and
     // one of them is lost in each round.
     type Run = (&'static [i64], &'static [u32]);
-    let runs: [Run; 3] = [
+    let runs: [Run; 4] = [
+        (
+            &[
+                50, 51, 41, 42, 54, 44, 56, 57, 47, 48, 60, 61, 51, 63, 64, 54, 66, 67, 57, 69, 59,
+                60, 72, 73, 63,
+            ],
+            &[
+                2, 3, 5, 6, 6, 8, 8, 9, 11, 12, 12, 13, 15, 15, 16, 18, 18, 19, 21, 21, 23, 24, 24,
+                25,
+            ],
+        ),
         (
             &[
                 33, 45, 35, 36, 37, 38, 50, 40, 41, 53, 43, 44, 56, 46, 58, 48, 49, 50, 51, 52, 64,

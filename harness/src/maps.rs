@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use object::elf::{PF_W, PT_LOAD};
@@ -65,8 +66,10 @@ impl Maps {
             let text = String::from_utf8_lossy(&text);
             self.saw_gpu |= text.contains(" /dev/nvidia");
             look.resident += resident;
-            add_all(&mut look.by_name, &text);
-            lay_out(&mut look.pages, &text, |file| {
+            let memory = File::open(format!("/proc/{pid}/mem")).ok();
+            let places = places(&text, |at| is_heap(memory.as_ref()?, at));
+            add_all(&mut look.by_name, &places);
+            lay_out(&mut look.pages, &places, |file| {
                 if let Some(known) = self.zeroed.get(file) {
                     return *known;
                 }
@@ -161,7 +164,8 @@ impl Mapping<'_> {
 struct Place<'a> {
     mapping: Mapping<'a>,
     below: Option<Mapping<'a>>,
-    above: Option<Mapping<'a>>,
+    /// Whether it is malloc's, for blocks of threads other than the first.
+    is_arena: bool,
 }
 
 fn mappings(text: &str) -> Vec<Mapping<'_>> {
@@ -184,20 +188,24 @@ fn mappings(text: &str) -> Vec<Mapping<'_>> {
     all
 }
 
-fn places(text: &str) -> impl Iterator<Item = Place<'_>> {
+/// `is_heap` says whether a heap of an arena begins at an address, where that can be known.
+fn places(text: &str, is_heap: impl Fn(u64) -> Option<bool>) -> Vec<Place<'_>> {
     let all = mappings(text);
-    (0..all.len()).map(move |at| {
+    let place = |at: usize| {
         let mapping = all[at];
         let below = at.checked_sub(1).map(|below| all[below]);
+        let above = all.get(at + 1).copied();
+        let above = above.filter(|above| above.start == mapping.end);
         Place {
             mapping,
             below: below.filter(|below| below.end == mapping.start),
-            above: all
-                .get(at + 1)
-                .copied()
-                .filter(|above| above.start == mapping.end),
+            is_arena: lies_as_arena(&mapping, above)
+                && (mapping.start..mapping.end)
+                    .step_by(HEAP_BYTES as usize)
+                    .all(|heap| is_heap(heap) != Some(false)),
         }
-    })
+    };
+    (0..all.len()).map(place).collect()
 }
 
 /// A mapping's first line, `START-END PERMISSIONS OFFSET DEVICE INODE NAME`.
@@ -233,9 +241,9 @@ fn bytes(size: &str) -> u64 {
 /// The ledger's own pages are no doing of the workload's.
 const LEDGER: &str = "/memfd:tidegate";
 
-fn add_all(resident: &mut Resident, text: &str) {
-    for place in places(text) {
-        for (key, bytes) in parts(&place) {
+fn add_all(resident: &mut Resident, places: &[Place<'_>]) {
+    for place in places {
+        for (key, bytes) in parts(place) {
             if bytes > 0 {
                 *resident.entry(key).or_default() += bytes;
             }
@@ -267,7 +275,7 @@ fn parts(place: &Place<'_>) -> Vec<((MapKind, String), u64)> {
     let (kind, name) = match name {
         "[heap]" => (MapKind::Allocator, "[heap]"),
         _ if name.starts_with("[stack") => (MapKind::Stack, "[stack]"),
-        "" if is_arena(place) => (MapKind::Allocator, "an arena of malloc"),
+        "" if place.is_arena => (MapKind::Allocator, "an arena of malloc"),
         "" if is_stack(place) => (MapKind::Stack, "a thread's stack"),
         "" => (MapKind::Anon, "anonymous mappings"),
         _ if name.starts_with("[anon") => (MapKind::Anon, name),
@@ -279,8 +287,8 @@ fn parts(place: &Place<'_>) -> Vec<((MapKind, String), u64)> {
 
 /// Adds the pages of one process to what lies where. `zeroed` says of a file how many bytes
 /// its data that begin as zeros take.
-fn lay_out(pages: &mut Pages, text: &str, mut zeroed: impl FnMut(&str) -> u64) {
-    for place in places(text) {
+fn lay_out(pages: &mut Pages, places: &[Place<'_>], mut zeroed: impl FnMut(&str) -> u64) {
+    for place in places {
         let Mapping {
             name,
             rss,
@@ -296,11 +304,11 @@ fn lay_out(pages: &mut Pages, text: &str, mut zeroed: impl FnMut(&str) -> u64) {
             _ if name.starts_with(LEDGER) => pages.ledger += rss,
             "[heap]" => pages.allocator += rss,
             _ if name.starts_with("[stack") => pages.stacks += rss,
-            "" if is_arena(&place) => pages.allocator += rss,
-            "" if is_stack(&place) => pages.stacks += rss,
+            "" if place.is_arena => pages.allocator += rss,
+            "" if is_stack(place) => pages.stacks += rss,
             "" => {
                 // Another mapping may go on where they end, and be one with them.
-                let theirs = written_file_below(&place).map_or(0, &mut zeroed);
+                let theirs = written_file_below(place).map_or(0, &mut zeroed);
                 pages.copies += rss.min(theirs);
                 pages.anon += rss.saturating_sub(theirs);
             }
@@ -328,21 +336,39 @@ fn is_stack(place: &Place<'_>) -> bool {
     place.below.is_some_and(|below| below.is_reserved())
 }
 
-/// Whether an unnamed mapping lies as glibc lays its arenas: from a multiple of
-/// 64 MiB on, with all that is left to the next one reserved. Where two lie side by
+/// The largest heap that glibc makes, which begins at a multiple of it.
+const HEAP_BYTES: u64 = 64 << 20;
+
+/// Whether an unnamed mapping lies as glibc lays the heaps of its arenas: from a multiple
+/// of their size on, with all that is left to the next one reserved. Where two lie side by
 /// side and the first is full, the kernel makes them one.
-fn is_arena(place: &Place<'_>) -> bool {
-    const ARENA: u64 = 64 << 20;
-    let Mapping { start, end, .. } = place.mapping;
+fn lies_as_arena(mapping: &Mapping<'_>, above: Option<Mapping<'_>>) -> bool {
+    let Mapping { start, end, .. } = *mapping;
     let reserved_up_to = |next: u64| {
         let reserved = |above: Mapping<'_>| above.is_reserved() && above.end >= next;
-        end == next || place.above.is_some_and(reserved)
+        end == next || above.is_some_and(reserved)
     };
-    start.is_multiple_of(ARENA)
-        && place.mapping.permissions.starts_with("rw-p")
+    mapping.name.is_empty()
+        && mapping.permissions.starts_with("rw-p")
+        && start.is_multiple_of(HEAP_BYTES)
         && end
-            .checked_next_multiple_of(ARENA)
+            .checked_next_multiple_of(HEAP_BYTES)
             .is_some_and(reserved_up_to)
+}
+
+/// Whether a process's memory begins there as a heap of glibc's does (`heap_info` of its
+/// `arena.c`): with where the arena is, the heap before this one, and the bytes in use and
+/// ever given access to. Another allocator's reserve may lie alike. `None` if it cannot be read.
+fn is_heap(memory: &File, at: u64) -> Option<bool> {
+    let mut head = [[0; 8]; 4];
+    memory.read_exact_at(head.as_flattened_mut(), at).ok()?;
+    let [arena, before, used, usable] = head.map(u64::from_ne_bytes);
+    let follows = match before {
+        // The first heap has the arena itself, behind these words.
+        0 => arena > at && arena - at <= 128,
+        _ => before.is_multiple_of(HEAP_BYTES) && arena != 0,
+    };
+    Some(follows && 0 < used && used <= usable && usable <= HEAP_BYTES)
 }
 
 /// The file whose data end where this mapping begins: what the program or library
@@ -409,7 +435,7 @@ Anonymous:            16 kB
     #[test]
     fn each_mapping_is_told_by_who_made_it() {
         let mut resident = Resident::new();
-        add_all(&mut resident, SMAPS);
+        add_all(&mut resident, &places(SMAPS, |_| None));
         let told: Vec<(MapKind, &str, u64)> = resident
             .iter()
             .map(|((kind, name), bytes)| (*kind, name.as_str(), bytes / 1024))
@@ -442,7 +468,8 @@ Anonymous:            16 kB
             assert_eq!(file, "/tmp/a file (deleted)");
             20 << 10
         };
-        lay_out(&mut pages, &format!("{SMAPS}{huge}"), zeroed);
+        let text = format!("{SMAPS}{huge}");
+        lay_out(&mut pages, &places(&text, |_| Some(true)), zeroed);
         let kib = 1 << 10;
         assert_eq!(
             pages,
@@ -456,6 +483,45 @@ Anonymous:            16 kB
                 ledger: 1024 * kib,
             }
         );
+    }
+
+    #[test]
+    fn what_lies_as_an_arena_and_does_not_begin_as_one_is_none() {
+        let is_arena = |is_heap: fn(u64) -> Option<bool>| -> Vec<u64> {
+            let arenas = places(SMAPS, is_heap).into_iter();
+            arenas
+                .filter(|place| place.is_arena)
+                .map(|place| place.mapping.start)
+                .collect()
+        };
+        assert_eq!(is_arena(|_| Some(true)), [0x7f5a_0000_0000]);
+        assert!(is_arena(|at| Some(at != 0x7f5a_0000_0000)).is_empty());
+        // Of several that the kernel made one, each must.
+        let three = "7f5a00000000-7f5a0c000000 rw-p 00000000 00:00 0 \nRss: 640 kB\n";
+        assert!(places(three, |_| Some(true))[0].is_arena);
+        assert!(!places(three, |at| Some(at != 0x7f5a_0800_0000))[0].is_arena);
+    }
+
+    #[test]
+    fn a_heap_of_malloc_is_known_by_how_it_begins() {
+        let memory = File::open("/proc/self/mem").unwrap();
+        let begins = |at: *const u8| at as u64 / HEAP_BYTES * HEAP_BYTES;
+        std::thread::spawn(move || {
+            // Too large for what the thread may have of the first one's blocks.
+            let block = vec![7_u8; 50_000];
+            let at = begins(block.as_ptr());
+            assert_eq!(is_heap(&memory, at), Some(true));
+            // Of ones and of zeros.
+            for byte in [1_u8, 0] {
+                let mut large = vec![byte; 3 * HEAP_BYTES as usize];
+                let inside = begins(large.as_ptr()) + HEAP_BYTES;
+                large[HEAP_BYTES as usize] = byte;
+                assert_eq!(is_heap(&memory, inside), Some(false));
+            }
+            assert_eq!(is_heap(&memory, 0), None);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -143,12 +143,12 @@ fn profile_of(name: &str, api: Api) -> String {
     profile.text()
 }
 
-/// Asserts a profile. Whether a wait blocks decides over a block or two in the
-/// multiplications of each partition, and runtimes that wait take some in a phase
-/// as they come, so numbers may move by 5 %, or by 12.
+/// Asserts a profile. Whether a wait blocks and who takes work from whom is chance: over 21
+/// runs of the sync prover `ntt` took 662 to 732 blocks, which were 0.5 % of its bytes, and
+/// no other phase's blocks moved by 1 %.
 macro_rules! assert_profile {
     ($profile:expr) => {
-        let leeway = Leeway::none().share(0.05).few(12.0);
+        let leeway = Leeway::none().share(0.01).share_of_blocks(0.1).few(12.0);
         insta::with_settings!({comparator => Comparator::boxed(leeway)}, {
             insta::assert_snapshot!($profile);
         });

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Basis, Profile};
+use super::{Basis, Metric, Profile};
 use crate::diff::{self, Change, Diff, Entry};
 
 /// How far a profile may be from one that was made of a single run.
@@ -13,6 +13,7 @@ use crate::diff::{self, Change, Diff, Entry};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Leeway {
     share: f64,
+    share_of_blocks: Option<f64>,
     few: f64,
     noisy: Option<f64>,
 }
@@ -28,6 +29,15 @@ impl Leeway {
     #[must_use]
     pub fn share(mut self, share: f64) -> Self {
         self.share = share;
+        self
+    }
+
+    /// The blocks allocated per round may differ by this share instead. Where threads take
+    /// work from each other, a scheduler's small blocks come by chance and hardly weigh: the
+    /// bytes can be held to a far smaller share.
+    #[must_use]
+    pub fn share_of_blocks(mut self, share: f64) -> Self {
+        self.share_of_blocks = Some(share);
         self
     }
 
@@ -58,8 +68,12 @@ impl Leeway {
             return false;
         }
         let old = change.old.map_or(0.0, |old| old.as_f64().abs());
+        let share = match change.metric {
+            Metric::Blocks => self.share_of_blocks.unwrap_or(self.share),
+            _ => self.share,
+        };
         let most = match (change.metric.is_exact(), self.noisy) {
-            (true, _) => self.few.max(self.share * old),
+            (true, _) => self.few.max(share * old),
             (false, Some(share)) => share * old,
             (false, None) => f64::INFINITY,
         };
@@ -202,6 +216,17 @@ mod tests {
         let noisy = profile(&[(Metric::Blocks, 1000), (Metric::Peak, 2 << 20)]);
         assert_eq!(noisy.difference_from(&kept, leeway.noisy(1.0)), None);
         assert!(noisy.difference_from(&kept, leeway.noisy(0.5)).is_some());
+    }
+
+    #[test]
+    fn blocks_have_a_share_of_their_own_where_they_are_given_one() {
+        let now = |blocks, bytes| profile(&[(Metric::Blocks, blocks), (Metric::Bytes, bytes)]);
+        let kept = now(1000, 1000);
+        let leeway = Leeway::none().share(0.02).share_of_blocks(0.1);
+        let differs = |blocks, bytes| now(blocks, bytes).difference_from(&kept, leeway);
+        assert_eq!(differs(1100, 1020), None);
+        assert!(differs(1101, 1020).is_some());
+        assert!(differs(1100, 1021).is_some());
     }
 
     #[test]

@@ -888,7 +888,7 @@ impl<'a> Evidence<'a> {
         (
             Class::Clean,
             format!(
-                "all memory came back after each of {}{}",
+                "as much memory came back as was taken, in each of {}{}",
                 words::many(self.ledger.steps, "measured round"),
                 if self.books.aside.is_empty() {
                     ""
@@ -1318,7 +1318,8 @@ mod tests {
         assert_eq!(found.class, Class::Clean);
         assert_eq!(
             found.sentence,
-            "all memory came back after each of 7 measured rounds, but for what is set aside"
+            "as much memory came back as was taken, in each of 7 measured rounds, but for what is \
+             set aside"
         );
     }
 
@@ -1753,7 +1754,7 @@ mod tests {
         let late = "all memory came back, but late: up to 64.0 KiB were released after 4 rounds \
                     had ended, within 0.5 s";
         assert_eq!(rounds(4, 64 << 10, MIB as u64), late);
-        let clean = "all memory came back after each of 8 measured rounds";
+        let clean = "as much memory came back as was taken, in each of 8 measured rounds";
         assert_eq!(rounds(3, 64 << 10, MIB as u64), clean);
         assert_eq!(rounds(4, (64 << 10) - 1, MIB as u64), clean);
         // A twentieth of the peak.

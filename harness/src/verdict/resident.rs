@@ -4,7 +4,7 @@ use super::Settings;
 use super::finding::Confirmation;
 use super::gauges::{self, Trend};
 use super::ledger::Ledger;
-use crate::books::{Books, Gauges, Layer, MapKind, ProbeKind};
+use crate::books::{Books, Gauges, Layer, MapKind, Probe, ProbeKind};
 
 /// Resident memory compared with live memory.
 #[derive(Debug, Default)]
@@ -120,10 +120,7 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
         .saturating_add(peak_live / 10)
         .saturating_add(8 << 20);
     let exceeds = anon.last().is_some_and(|last| *last > explained);
-    let trims = out
-        .kept
-        .and_then(|kept| kept.trim)
-        .or_else(|| trimmed(books));
+    let given_back = given_back(books);
     let (maps, theirs, allocators) = grown_maps(books, ledger.base, |kind| {
         matches!(kind, MapKind::Anon | MapKind::Stack)
     });
@@ -137,19 +134,18 @@ pub(super) fn judge(books: &Books, ledger: &Ledger<'_>, settings: &Settings) -> 
     {
         let total = growing.found.total;
         let allocator_has_it = allocators.saturating_mul(2) >= total;
-        let trim_returned_it = trims.is_some_and(|trim| trim.returned.saturating_mul(2) >= total);
+        let was_given_back = given_back.is_some_and(|bytes| bytes.saturating_mul(2) >= total);
         if theirs.saturating_mul(2) >= total {
             growing.found.maps = maps;
             growing.found.witness = Some(Confirmation::MappingsGrow);
-        } else if trims.is_some_and(|trim| {
+        } else if given_back.is_some_and(|bytes| {
             // What a trim returns need not be of this growth; what it leaves is.
-            let left = total.saturating_sub(trim.returned.max(0));
-            left >= signed(settings.gauge_floor_bytes)
+            total.saturating_sub(bytes) >= signed(settings.gauge_floor_bytes)
         }) {
             growing.found.witness = Some(Confirmation::OutlastsTrim);
         }
         growing.found.by_allocator = allocator_has_it && growing.found.witness.is_none();
-        if !trim_returned_it {
+        if !was_given_back {
             out.growing.push(growing.found);
         }
     }
@@ -299,6 +295,20 @@ fn trimmed(books: &Books) -> Option<Trimmed> {
         before: gap,
         most: returned.saturating_mul(2) >= gap,
     })
+}
+
+/// What the system got back in a trim and in the probes before it, beyond what was released
+/// meanwhile: an allocator may give back already while it idles. `None` without a trim.
+fn given_back(books: &Books) -> Option<i64> {
+    trimmed(books)?;
+    let of_probe = |probe: &Probe| {
+        let (before, after) = (probe.before.as_ref()?, probe.after.as_ref()?);
+        let returned = private(before).saturating_sub(private(after));
+        let released = probe.live_before - probe.live_after;
+        Some(returned.saturating_sub(released.bytes.max(0)).max(0))
+    };
+    let probes = books.probes.iter().filter_map(of_probe);
+    Some(probes.fold(0, i64::saturating_add))
 }
 
 #[cfg(test)]
@@ -504,6 +514,33 @@ mod tests {
         assert_eq!(trimmed(6 * MIB, 64 * MIB - 1), Some(None));
         // More is resident after the trim.
         assert_eq!(trimmed(6 * MIB, 70 * MIB), outlasts);
+    }
+
+    #[test]
+    fn what_idling_gave_back_beyond_what_was_released_counts_with_the_trim() {
+        let idled = |returned: u64, released: u64| {
+            let mut books = books(13, |round| anon(60 * MIB + (round - 1) * MIB));
+            let mut idle = trim(&books, 72 * MIB - returned);
+            idle.kind = ProbeKind::Idle;
+            idle.live_before = idle.live_after + Amount::new(signed(released), 1);
+            let mut trim = trim(&books, 67 * MIB - returned);
+            trim.before = idle.after;
+            books.probes = vec![idle, trim];
+            let growing = judged(&books).growing;
+            growing.first().map(|growing| growing.witness)
+        };
+        let outlasts = Some(Some(Confirmation::OutlastsTrim));
+        // The trim gives five of twelve back, and idling one more, or none.
+        assert_eq!(idled(9 * MIB, 8 * MIB), None);
+        assert_eq!(idled(9 * MIB, 8 * MIB + 1), outlasts);
+        assert_eq!(idled(0, 0), outlasts);
+        // Released blocks that were never written give nothing back.
+        assert_eq!(idled(MIB, 9 * MIB), outlasts);
+        // Growth of live memory meanwhile is no reason to count more.
+        let mut books = books(13, |round| anon(60 * MIB + (round - 1) * MIB));
+        books.probes = vec![trim(&books, 67 * MIB)];
+        books.probes[0].live_after += Amount::new(50 * MIB_I, 1);
+        assert!(!judged(&books).growing.is_empty());
     }
 
     #[test]

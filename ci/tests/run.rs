@@ -355,24 +355,22 @@ fn a_program_that_marks_its_rounds_and_phases_is_judged_by_them() {
     assert_eq!(first_of_all["round"], 0, "{words}");
 }
 
+/// Runs a program that starts this script in the background, with 0 as its argument, and is
+/// gone at once. Lines of `daemon.log` end its rounds.
+fn run_in_background(script: &str) -> (i32, String, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("daemon.sh"), script).unwrap();
+    let start = "setsid sh daemon.sh 0 > /dev/null 2>&1 < /dev/null & exit 0";
+    let options = ["--round-on", "^round", "--log", "daemon.log"];
+    let rest = ["--explain", "never", "--", "sh", "-c", start];
+    run_as(folder.path(), &[&options[..], &rest].concat())
+}
+
 #[test]
 fn a_program_that_puts_itself_into_the_background_is_followed() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = "y=$(head -c 4000 /dev/zero | tr '\\0' y); for i in $(seq 30); do x=$x$y; \
-                  echo round $i done >> daemon.log; sleep 0.05; done; sleep 0.2";
-    std::fs::write(folder.path().join("daemon.sh"), daemon).unwrap();
-    let start = "setsid sh daemon.sh > /dev/null 2>&1 < /dev/null & exit 0";
-    let options = [
-        "--round-on",
-        "^round",
-        "--log",
-        "daemon.log",
-        "--explain",
-        "never",
-    ];
-    let (code, words, run) = run_as(
-        folder.path(),
-        &[&options[..], &["--", "sh", "-c", start]].concat(),
+    let (code, words, run) = run_in_background(
+        "y=$(head -c 4000 /dev/zero | tr '\\0' y); for i in $(seq 30); do x=$x$y; \
+         echo round $i done >> daemon.log; sleep 0.05; done; sleep 0.2",
     );
     assert_eq!(rounds_of(&run), 30, "{words}");
     assert_eq!(run["books"]["ending"]["how"], "completed", "{words}");
@@ -387,22 +385,9 @@ fn a_program_that_puts_itself_into_the_background_is_followed() {
 #[test]
 fn a_program_in_the_background_that_executes_others_is_never_taken_for_gone() {
     // Between two of them nobody has the ledger mapped.
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = "if [ $1 -lt 100 ]; then exec sh daemon.sh $(($1 + 1)); fi; \
-                  for i in $(seq 6); do echo round $i done >> daemon.log; sleep 0.05; done";
-    std::fs::write(folder.path().join("daemon.sh"), daemon).unwrap();
-    let start = "setsid sh daemon.sh 0 > /dev/null 2>&1 < /dev/null & exit 0";
-    let options = [
-        "--round-on",
-        "^round",
-        "--log",
-        "daemon.log",
-        "--explain",
-        "never",
-    ];
-    let (code, words, run) = run_as(
-        folder.path(),
-        &[&options[..], &["--", "sh", "-c", start]].concat(),
+    let (code, words, run) = run_in_background(
+        "if [ $1 -lt 100 ]; then exec sh daemon.sh $(($1 + 1)); fi; \
+         for i in $(seq 6); do echo round $i done >> daemon.log; sleep 0.05; done",
     );
     assert_eq!(rounds_of(&run), 6, "{words}");
     assert_eq!(run["books"]["ending"]["how"], "completed", "{words}");
@@ -411,15 +396,8 @@ fn a_program_in_the_background_that_executes_others_is_never_taken_for_gone() {
 
 #[test]
 fn how_a_program_in_the_background_dies_is_known() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon =
-        "for i in 1 2 3; do echo round $i done >> daemon.log; sleep 0.05; done; kill -SEGV $$";
-    std::fs::write(folder.path().join("daemon.sh"), daemon).unwrap();
-    let start = "setsid sh daemon.sh > /dev/null 2>&1 < /dev/null & exit 0";
-    let options = ["--round-on", "^round", "--log", "daemon.log"];
-    let (code, words, run) = run_as(
-        folder.path(),
-        &[&options[..], &["--", "sh", "-c", start]].concat(),
+    let (code, words, run) = run_in_background(
+        "for i in 1 2 3; do echo round $i done >> daemon.log; sleep 0.05; done; kill -SEGV $$",
     );
     assert_eq!(run["books"]["ending"]["signal"], 11, "{words}");
     assert_eq!((code, class(&run)), (6, "crash"), "{words}");
